@@ -246,7 +246,7 @@ def assemble(
 
     if not bodies:
         raise ModelError(f"{name}: there is no moving link, so there is nothing to simulate.")
-    check_bodies(name, bodies)
+    doubts = check_bodies(name, bodies)
     count = len(bodies)
     order = sorted(range(count), key=lambda i: (bodies[i].order if bodies[i].order >= 0 else i, i))
     q_start, v_start = np.zeros(count, int), np.zeros(count, int)
@@ -270,7 +270,9 @@ def assemble(
     place = {joint: k for k, joint in enumerate(joint_names)}
     for drive in drives:
         if drive.joint not in place:
-            raise ModelError(f"{name}: drive {drive.name!r} acts on joint {drive.joint!r}, which is not a moving joint.")
+            raise ModelError(
+                f"{name}: drive {drive.name!r} acts on joint {drive.joint!r}, which is not a moving joint."
+            )
     drives = sorted(drives, key=lambda d: place[d.joint])
     driven = [order[place[d.joint]] for d in drives]
     u0 = []
@@ -283,7 +285,7 @@ def assemble(
         hold = q0[q_start[i]] / drive.gear if drive.type == DriveType.POSITION else 0.0
         u0.append(hold if drive.u0 is None else drive.u0)
 
-    notes = list(notes)
+    notes = [*notes, *doubts]
     if pairs is None:
         pairs = shape_pairs(bodies, shapes, exclude, notes)
     else:

@@ -1,0 +1,53 @@
+# Everything from a fresh checkout, with nothing but Python 3.11+ and make: try `make run`.
+# The first call makes .venv and installs into it; later calls only do the work they are named after.
+
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+OUT    := out
+PIP    := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
+
+.PHONY: help run test test-all lint bench clean
+.DEFAULT_GOAL := help
+
+help:  ## show this list
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## */|/' | awk -F'|' '{printf "  make %-10s %s\n", $$1, $$2}'
+
+run: $(VENV)/.installed-base  ## simulate 1024 Laikago robots, write a USD stage and a picture to out/
+	@mkdir -p $(OUT)
+	$(BIN)/warp-articulated simulate laikago --envs 1024 --steps 500 --perturb 0.05 --seed 0 \
+		--usd $(OUT)/laikago.usdc --png $(OUT)/laikago.png
+
+test: $(VENV)/.installed-test  ## run the tests, without the slow ones
+	$(BIN)/python -m pytest -q
+
+test-all: $(VENV)/.installed-test  ## run all tests
+	$(BIN)/python -m pytest -q -m "slow or not slow"
+
+lint: $(VENV)/.installed-dev  ## check format, lint and types
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+
+bench: $(VENV)/.installed-bench  ## measure throughput against peers on this machine
+	$(BIN)/python benchmarks/throughput.py
+
+clean:  ## remove .venv, outputs and caches
+	rm -rf $(VENV) $(OUT) build dist *.egg-info .pytest_cache .ruff_cache .mypy_cache .hypothesis
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+$(BIN)/python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+		{ echo "Python 3.11 or newer is needed, but '$(PYTHON)' is $$($(PYTHON) --version 2>&1). Try: make PYTHON=python3.12 $(MAKECMDGOALS)"; exit 1; }
+	@echo "==> making $(VENV)"
+	@$(PYTHON) -m venv $(VENV) || { rm -rf $(VENV); exit 1; }
+
+# A stamp file for every set of extras: newer than the files that say what to install means that nothing is to do.
+$(VENV)/.installed-base: extras :=
+$(VENV)/.installed-test: extras := [test,mjcf]
+$(VENV)/.installed-dev: extras := [dev]
+$(VENV)/.installed-bench: extras := [bench]
+$(VENV)/.installed-%: pyproject.toml constraints.txt | $(BIN)/python
+	@echo "==> installing warp-articulated$(extras) into $(VENV) (the first time takes some minutes)"
+	@$(PIP) -e '.$(extras)'
+	@touch $@

@@ -1,0 +1,145 @@
+"""Projected Gauss-Seidel for b + A x = 0 with x within bounds: normal >= 0, friction within mu times the normal.
+
+Rows are divided by the diagonal of A. `y` holds, for every row, the value that solves it given the impulses of all
+*other* contacts and joint rows; contacts.G couples the three rows of a contact, and rows[r], row r of A outside that
+block, is what a change of x_r does to y: y -= rows[r] d, with no division. Sweeps start from x = 0.
+
+The two tangents of a contact take one common step (the larger of their diagonals), so that friction ends up opposite
+to the slip: with a step each, the converged direction would depend on the two diagonals.
+"""
+
+from types import SimpleNamespace
+
+import warp as wp
+
+from .types import PACK
+
+
+def make_pgs(t, s):
+    real, vec3, mat33, pack = t.real, t.vec3, t.mat33, t.pack
+    Model, Contact, JointRow = t.Model, t.Contact, t.JointRow
+    larger, clip = s.larger, s.clip
+    if real == wp.float32:
+        TINY = wp.constant(real(1e-12))
+    else:
+        TINY = wp.constant(real(1e-24))
+
+    @wp.func
+    def inverse(a: real):
+        """1 / a; 0 for a row that nothing can move, which then has no impulse."""
+        return wp.where(a > TINY, real(1.0) / a, real(0.0))
+
+    @wp.func
+    def prepare_contact(pyramid: int, contact: wp.ref[Contact]):
+        """Scale the contact's own block; returns the scale of its rows."""
+        G = contact.G
+        at = G[1, 1]
+        as_ = G[2, 2]
+        if pyramid == 0:
+            at = larger(at, as_)
+            as_ = at
+        Ainv = vec3(inverse(G[0, 0]), inverse(at), inverse(as_))
+        contact.Ainv = Ainv
+        contact.G = mat33(
+            real(0.0), G[0, 1] * Ainv[0], G[0, 2] * Ainv[0],
+            G[1, 0] * Ainv[1], G[1, 1] * Ainv[1] - real(1.0), G[1, 2] * Ainv[1],
+            G[2, 0] * Ainv[2], G[2, 1] * Ainv[2], G[2, 2] * Ainv[2] - real(1.0),
+        )  # fmt: skip
+        contact.x = vec3()
+        return Ainv
+
+    @wp.func
+    def prepare(
+        model: Model, num_contacts: int, num_joint_rows: int, contacts: wp.array(dtype=Contact),
+        joint_rows: wp.array(dtype=JointRow), A: wp.array2d(dtype=real), rows: wp.array2d(dtype=pack),
+        scale: wp.array(dtype=real), scale_packs: wp.array(dtype=pack), y_packs: wp.array(dtype=pack),
+    ):  # fmt: skip
+        """Scale A by columns and turn y, which is b on entry, into the solution for x = 0."""
+        count = 3 * num_contacts + num_joint_rows
+        num_packs = (count + PACK - 1) / PACK
+        for k in range(num_contacts):
+            Ainv = prepare_contact(model.pyramid, contacts[k])
+            for i in range(3):
+                scale[3 * k + i] = Ainv[i]
+        for k in range(num_joint_rows):
+            r = 3 * num_contacts + k
+            scale[r] = inverse(A[r, r])
+            A[r, r] = real(0.0)
+            joint_rows[k].x = real(0.0)
+        for r in range(count, num_packs * PACK):
+            scale[r] = real(0.0)
+        for c in range(num_packs):
+            factor = scale_packs[c]
+            y_packs[c] = -wp.cw_mul(y_packs[c], factor)
+            for r in range(count):
+                rows[r, c] = wp.cw_mul(rows[r, c], factor)
+
+    @wp.func
+    def project(x: vec3, mu: real, pyramid: int):
+        """Friction of (normal, two tangents) brought within its limit."""
+        limit = mu * x[0]
+        xt = x[1]
+        xs = x[2]
+        if pyramid != 0:
+            xt = clip(xt, limit)
+            xs = clip(xs, limit)
+        else:
+            rho2 = xt * xt + xs * xs
+            if rho2 > limit * limit:
+                f = limit / wp.sqrt(rho2)
+                xt = xt * f
+                xs = xs * f
+        return vec3(x[0], xt, xs)
+
+    @wp.func
+    def update_contact(pyramid: int, contact: wp.ref[Contact], y: vec3):
+        """One Gauss-Seidel step of a contact; returns its new impulse before friction is limited."""
+        G = contact.G
+        x = contact.x
+        xn = larger(y[0] - (G[0, 1] * x[1] + G[0, 2] * x[2]), real(0.0))
+        xt = y[1] - G[1, 2] * x[2] - G[1, 1] * x[1] - G[1, 0] * xn
+        if pyramid != 0:
+            xt = clip(xt, contact.mu * xn)
+            xs = y[2] - G[2, 0] * xn - G[2, 1] * xt
+            return vec3(xn, xt, xs)
+        xs = y[2] - G[2, 1] * x[1] - G[2, 2] * x[2] - G[2, 0] * xn
+        return vec3(xn, xt, xs)
+
+    @wp.func
+    def solve(
+        model: Model, num_contacts: int, num_joint_rows: int, rows: wp.array2d(dtype=pack),
+        contacts: wp.array(dtype=Contact), joint_rows: wp.array(dtype=JointRow), y: wp.array(dtype=real),
+        packs: wp.array(dtype=pack),
+    ):  # fmt: skip
+        """Impulses contacts.x and joint_rows.x; `packs` is y in packs. Returns the last sweep's largest change."""
+        count = 3 * num_contacts + num_joint_rows
+        num_packs = (count + PACK - 1) / PACK
+        sweeps = int(0)
+        change = real(0.0)
+        while sweeps < model.iterations and count > 0:
+            change = real(0.0)
+            for k in range(num_joint_rows):
+                r = 3 * num_contacts + k
+                x = y[r]
+                x = wp.where(x > joint_rows[k].low, x, joint_rows[k].low)
+                x = wp.where(x < joint_rows[k].high, x, joint_rows[k].high)
+                d = x - joint_rows[k].x
+                joint_rows[k].x = x
+                for c in range(num_packs):
+                    packs[c] = packs[c] - rows[r, c] * d
+                change = larger(change, wp.abs(d))
+            for k in range(num_contacts):
+                r = 3 * k
+                v = update_contact(model.pyramid, contacts[k], vec3(y[r], y[r + 1], y[r + 2]))
+                v = project(v, contacts[k].mu, model.pyramid)
+                e = v - contacts[k].x
+                contacts[k].x = v
+                for c in range(num_packs):
+                    packs[c] = packs[c] - rows[r, c] * e[0] - rows[r + 1, c] * e[1] - rows[r + 2, c] * e[2]
+                change = larger(larger(change, wp.abs(e[0])), larger(wp.abs(e[1]), wp.abs(e[2])))
+            sweeps += 1
+            if change <= model.tolerance:
+                break
+        return sweeps, change
+
+    return SimpleNamespace(**locals())

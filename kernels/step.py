@@ -1,0 +1,134 @@
+"""One step as a sequence of stages, and the working memory they share."""
+
+from types import SimpleNamespace
+
+import warp as wp
+
+from .types import PACK, memory
+
+
+def make_step(t, kinematics, actuation, dynamics, detection, contact, pgs, integrate):
+    real, vec3, pack = t.real, t.vec3, t.pack
+    Model, Params, Link, Dof, Contact, JointRow = t.Model, t.Params, t.Link, t.Dof, t.Contact, t.JointRow
+
+    NL, NV, ND, NC = t.sizes.links + 1, t.sizes.dofs, t.sizes.depth, max(t.sizes.contacts, 1)
+    NJ, NS, NR = max(t.sizes.joint_rows, 1), t.sizes.sides, t.sizes.rows
+    LinkMemory, DofMemory = memory(t, Link, NL), memory(t, Dof, NV)
+    ContactMemory, JointRowMemory = memory(t, Contact, NC), memory(t, JointRow, NJ)
+    PathMemory, JointPathMemory = memory(t, vec3, NC * NS * 2 * ND), memory(t, real, NJ * ND)
+    MatrixMemory, RowMemory = memory(t, real, NR * NR), memory(t, real, NR)
+
+    @wp.struct
+    class Memory:
+        """Working memory of a step, a local variable of the kernel."""
+
+        links: LinkMemory
+        dofs: DofMemory
+        contacts: ContactMemory
+        joint_rows: JointRowMemory
+        paths: PathMemory
+        joint_paths: JointPathMemory
+        A: MatrixMemory
+        y: RowMemory
+        scale: RowMemory
+
+    @wp.struct
+    class Work:
+        """Memory, seen as arrays."""
+
+        links: wp.array(dtype=Link)
+        dofs: wp.array(dtype=Dof)
+        contacts: wp.array(dtype=Contact)
+        joint_rows: wp.array(dtype=JointRow)
+        paths: wp.array4d(dtype=vec3)  # [contact, side, plain or times Dinv, depth]
+        joint_paths: wp.array2d(dtype=real)  # [joint row, depth]
+        A: wp.array2d(dtype=real)
+        rows: wp.array2d(dtype=pack)  # A, each row by packs
+        blocks: wp.array2d(dtype=vec3)  # A, each row by contacts
+        y: wp.array(dtype=real)  # right-hand side of the rows
+        y_packs: wp.array(dtype=pack)
+        scale: wp.array(dtype=real)
+        scale_packs: wp.array(dtype=pack)
+
+    @wp.struct
+    class Counts:
+        """What a step found and did besides the new state."""
+
+        contacts: int
+        joint_rows: int
+        dropped: int  # contacts beyond the capacity
+        sweeps: int
+        change: real  # largest change of an impulse in the last sweep
+
+    @wp.func
+    def view(memory: wp.ref[Memory]):
+        work = Work()
+        work.links = wp.array(ptr=wp.address_of(memory.links), shape=(NL,), dtype=Link)
+        work.dofs = wp.array(ptr=wp.address_of(memory.dofs), shape=(NV,), dtype=Dof)
+        work.contacts = wp.array(ptr=wp.address_of(memory.contacts), shape=(NC,), dtype=Contact)
+        work.joint_rows = wp.array(ptr=wp.address_of(memory.joint_rows), shape=(NJ,), dtype=JointRow)
+        work.paths = wp.array(ptr=wp.address_of(memory.paths), shape=(NC, NS, 2, ND), dtype=vec3)
+        work.joint_paths = wp.array(ptr=wp.address_of(memory.joint_paths), shape=(NJ, ND), dtype=real)
+        work.A = wp.array(ptr=wp.address_of(memory.A), shape=(NR, NR), dtype=real)
+        work.rows = wp.array(ptr=wp.address_of(memory.A), shape=(NR, NR // PACK), dtype=pack)
+        work.y = wp.array(ptr=wp.address_of(memory.y), shape=(NR,), dtype=real)
+        work.blocks = wp.array(ptr=wp.address_of(memory.A), shape=(NR, NR // 3), dtype=vec3)
+        work.scale_packs = wp.array(ptr=wp.address_of(memory.scale), shape=(NR // PACK,), dtype=pack)
+        work.y_packs = wp.array(ptr=wp.address_of(memory.y), shape=(NR // PACK,), dtype=pack)
+        work.scale = wp.array(ptr=wp.address_of(memory.scale), shape=(NR,), dtype=real)
+        return work
+
+    @wp.func
+    def evaluate(
+        model: Model, params: Params, env: int, q: wp.array(dtype=real), qd: wp.array(dtype=real),
+        u: wp.array(dtype=real), work: Work,
+    ):  # fmt: skip
+        """All of a step but the integration: leaves the rate changes in work.dofs."""
+        kinematics.kinematics(model, params, env, q, qd, work.links, work.dofs)
+        actuation.actuation(model, params, env, q, qd, u, work.dofs)
+        dynamics.factorise(model, params, env, work.links, work.dofs)
+
+        nc, dropped = detection.detect(model, params, env, q, work.links, work.contacts)
+        nj = contact.find_joint_rows(model, params, env, q, qd, u, work.joint_rows)
+        for k in range(nc):
+            b = contact.contact_rows(model, params, env, work.contacts[k], work.links, work.dofs, work.paths[k])
+            for r in range(3):
+                work.y[3 * k + r] = b[r]
+        for k in range(nj):
+            row = 3 * nc + k
+            work.y[row] = contact.joint_row(
+                model, params, env, q, qd, u, work.joint_rows[k], work.dofs, work.joint_paths[k]
+            )
+        contact.delassus(
+            model, params.cfm[env], nc, nj, work.dofs, work.contacts, work.paths, work.joint_rows, work.joint_paths,
+            work.A, work.blocks,
+        )  # fmt: skip
+        pgs.prepare(
+            model, nc, nj, work.contacts, work.joint_rows, work.A, work.rows, work.scale, work.scale_packs, work.y_packs
+        )
+        sweeps, change = pgs.solve(model, nc, nj, work.rows, work.contacts, work.joint_rows, work.y, work.y_packs)
+        contact.apply_impulses(
+            model, nc, nj, work.contacts, work.paths, work.joint_rows, work.joint_paths, work.dofs
+        )
+        dynamics.solve_down(model, work.links, work.dofs)
+        counts = Counts()
+        counts.contacts = nc
+        counts.joint_rows = nj
+        counts.dropped = dropped
+        counts.sweeps = sweeps
+        counts.change = change
+        return counts
+
+    @wp.func
+    def step(
+        model: Model, params: Params, env: int, q: wp.array(dtype=real), qd: wp.array(dtype=real),
+        u: wp.array(dtype=real), work: Work, q_next: wp.array(dtype=real), qd_next: wp.array(dtype=real),
+    ):  # fmt: skip
+        """q_next may be q, and qd_next qd. Returns the counts and False if the state has run away: it is left alone."""
+        counts = evaluate(model, params, env, q, qd, u, work)
+        fine = not integrate.runaway(model, qd, work.dofs)
+        if fine:
+            integrate.integrate(model, q, qd, work.dofs, q_next, qd_next)
+        return counts, fine
+
+    return SimpleNamespace(**locals())

@@ -1,0 +1,196 @@
+"""Scalar, vector and struct types of the kernels, made once per precision and size.
+
+Conventions (Featherstone, Rigid Body Dynamics Algorithms):
+  - spatial vectors are world-aligned, angular part first, about O, the origin of the link's tree: the position of a
+    free root, or of the joint that a fixed-base tree hangs on
+  - link 0 is the world; link i > 0 hangs on joint i from link parent[i] < i
+  - a joint of n dofs is n one-dof motion axes S on the same link: a chain of dofs, eliminated one by one
+"""
+
+import ctypes
+from dataclasses import dataclass
+from functools import cache
+from types import SimpleNamespace
+
+import warp as wp
+
+FREE = wp.constant(0)
+REVOLUTE = wp.constant(1)
+PRISMATIC = wp.constant(2)
+SPHERICAL = wp.constant(3)
+
+TORQUE = wp.constant(0)
+POSITION = wp.constant(1)
+VELOCITY = wp.constant(2)
+
+LIMIT = wp.constant(0)
+DRIVE = wp.constant(1)
+DRY_FRICTION = wp.constant(2)
+
+PACK = 4  # rows of the contact problem are handled in packs, so that only active ones cost time
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """Capacities of the working memory; the counts in a model may be smaller, the kinds of pairs may be fewer."""
+
+    links: int  # without the world
+    dofs: int
+    depth: int  # dofs on the longest path from a root
+    contacts: int = 0
+    joint_rows: int = 0  # limits, saturated drives and dry friction that can act at once
+    sides: int = 1  # 2: some contact moves both of its links
+    kinds: tuple[tuple[int, int], ...] = ()  # pairs of ShapeType that occur
+
+    @property
+    def rows(self) -> int:
+        """Rows of the contact problem, rounded up so that a row is whole packs and whole contacts."""
+        return max(-(-(3 * self.contacts + self.joint_rows) // (3 * PACK)), 1) * 3 * PACK
+
+
+@cache
+def make_types(real, sizes: Sizes):
+    vec3 = wp.types.vector(length=3, dtype=real)
+    vec6 = wp.types.vector(length=6, dtype=real)  # spatial vector, or a packed symmetric 3x3
+    sym6 = wp.types.vector(length=21, dtype=real)  # upper triangle of a symmetric 6x6, row by row
+    mat33 = wp.types.matrix(shape=(3, 3), dtype=real)
+    mat36 = wp.types.matrix(shape=(3, 6), dtype=real)
+    quat = wp.types.quaternion(dtype=real)
+    pack = wp.types.vector(length=PACK, dtype=real)
+
+    @wp.struct
+    class Model:
+        """What all environments share."""
+
+        num_links: int  # with the world
+        num_dofs: int
+        parent: wp.array(dtype=int)
+        root: wp.array(dtype=int)  # the link of the same tree that hangs on the world
+        joint_type: wp.array(dtype=int)
+        num_joint_dofs: wp.array(dtype=int)
+        q_start: wp.array(dtype=int)
+        v_start: wp.array(dtype=int)
+        axis: wp.array(dtype=vec3)
+        depth: wp.array(dtype=int)  # dofs from the root to the link, its own included
+        chain: wp.array2d(dtype=int)  # [link, d]: dof number d on the path root..link
+        common: wp.array2d(dtype=int)  # [link, link]: dofs that the two paths share
+        limited: wp.array(dtype=int)  # dofs with a limit; and how many: num_limited
+        num_limited: int
+        rubbing: wp.array(dtype=int)  # dofs with dry friction
+        num_rubbing: int
+        dof_link: wp.array(dtype=int)
+        dof_q: wp.array(dtype=int)  # entry of q that a one-dof joint's dof moves, -1 for others
+        spring_ref: wp.array(dtype=real)
+        num_drives: int
+        drive_dof: wp.array(dtype=int)
+        drive_type: wp.array(dtype=int)
+        gear: wp.array(dtype=real)
+        num_pairs: int
+        pair_kind: wp.array(dtype=int)  # index into Sizes.kinds is not needed: 8 * type_a + type_b
+        pair_a: wp.array(dtype=int)
+        pair_b: wp.array(dtype=int)
+        shape_link: wp.array(dtype=int)
+        shape_rot: wp.array(dtype=mat33)
+        shape_bound: wp.array(dtype=real)  # share of |size| that bounds the shape; for meshes the radius itself
+        vertex_start: wp.array(dtype=int)  # [shape]: hull corners of a mesh
+        vertex_count: wp.array(dtype=int)
+        vertices: wp.array(dtype=vec3)
+        dt: real
+        iterations: int
+        tolerance: real  # PGS stops when no impulse changes by more than this
+        pyramid: int  # 1: friction limited per axis; 0: Coulomb's cone
+        restitution_threshold: real  # m/s; slower impacts do not bounce
+
+    @wp.struct
+    class Params:
+        """What may differ between environments: [environment, ...], stride 0 where it is shared."""
+
+        gravity: wp.array(dtype=vec3)
+        mass: wp.array2d(dtype=real)  # [env, link - 1]
+        com: wp.array2d(dtype=vec3)
+        inertia: wp.array2d(dtype=mat33)  # about the com, link axes
+        joint_pos: wp.array2d(dtype=vec3)
+        joint_rot: wp.array2d(dtype=mat33)
+        armature: wp.array2d(dtype=real)  # [env, dof]
+        damping: wp.array2d(dtype=real)
+        stiffness: wp.array2d(dtype=real)
+        frictionloss: wp.array2d(dtype=real)
+        lower: wp.array2d(dtype=real)
+        upper: wp.array2d(dtype=real)
+        kp: wp.array2d(dtype=real)  # [env, drive]
+        kd: wp.array2d(dtype=real)
+        effort_limit: wp.array2d(dtype=real)
+        friction: wp.array2d(dtype=real)  # [env, pair]
+        restitution: wp.array2d(dtype=real)
+        shape_pos: wp.array2d(dtype=vec3)  # [env, shape]
+        shape_size: wp.array2d(dtype=vec3)
+        erp: wp.array(dtype=real)  # share of the penetration removed per step
+        cfm: wp.array(dtype=real)  # 1/kg, compliance of normal and limit rows
+
+    @wp.struct
+    class Link:
+        """Working memory of one link during a step."""
+
+        R: mat33  # link axes to world
+        r: vec3  # frame origin relative to O
+        v: vec6  # velocity
+        a: vec6  # acceleration when all joint accelerations are zero, gravity included
+        c: vec3  # com relative to O
+        Ic: vec6  # rotational inertia about the com, world axes, packed
+        IA: sym6  # articulated-body inertia
+        pA: vec6  # articulated bias force
+        dv: vec6  # velocity change over the step
+
+    @wp.struct
+    class Dof:
+        """Working memory of one degree of freedom during a step."""
+
+        S: vec6  # motion axis
+        U: vec6  # IA S
+        diagonal: real  # added to S.U: armature and what acts implicitly
+        Dinv: real  # 1 / (S.U + diagonal)
+        u: real  # joint force, then what is left of it after the bias, then joint impulse
+        dqd: real  # rate change over the step
+
+    @wp.struct
+    class Contact:
+        """Two shapes that touch, and the three rows (normal, two tangents) that hold them apart."""
+
+        pair: int
+        feature: int  # which of the pair's possible points
+        link_a: int
+        link_b: int
+        origin: int  # link whose tree's origin p is relative to
+        p: vec3
+        shift: vec3  # p + shift is relative to the origin of link_b's tree
+        n: vec3  # from b to a
+        t: vec3
+        s: vec3
+        z: real  # gap, negative
+        mu: real
+        Ainv: vec3  # 1 / diagonal of A, as far as the sweeps use it
+        G: mat33  # block of A between the contact's own rows, scaled, without the part solved exactly
+        x: vec3  # impulse
+
+    @wp.struct
+    class JointRow:
+        """One bounded row on one dof: a limit, a saturated drive or dry friction."""
+
+        kind: int
+        index: int  # drive, for drives
+        dof: int
+        link: int
+        sign: real
+        low: real  # bounds of the impulse
+        high: real
+        cfm: real
+        x: real
+
+    return SimpleNamespace(**locals())
+
+
+def memory(t, dtype, count):
+    """A local vector type large enough for `count` values of `dtype`, to be looked at as an array of them."""
+    scalar = ctypes.sizeof(t.real._type_)
+    size = scalar if dtype is t.real else ctypes.sizeof(getattr(dtype, "ctype", dtype))
+    return wp.types.vector(length=max(-(-count * size // scalar), 1), dtype=t.real)

@@ -1,0 +1,292 @@
+"""Several models in one environment: a forest whose trees stand where `poses` puts them and can touch each other."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from .model import NQ, NV, WORLD, Body, Drive, DriveType, JointType, Model, ModelError, Shape, ShapeType, assemble
+from .rotations import matrix_to_quat, quat_multiply, quat_to_matrix
+
+GROUND = "ground"
+
+
+@dataclass
+class Parts:
+    """What `assemble` makes a Model from, taken out of a Model again."""
+
+    bodies: list[Body]
+    shapes: list[Shape]
+    drives: list[Drive]
+    pairs: list[tuple[int, int, float, float]]  # shape, shape, friction, restitution
+
+
+def combine(
+    models: Sequence[Model],
+    poses: Sequence[np.ndarray | Sequence[float] | None] | None = None,
+    names: Sequence[str] | None = None,
+    ground: bool | None = None,
+) -> Model:
+    """One environment that holds all `models`.
+
+    poses: for each model None, a position (3,) m, a position and quaternion xyzw (7,), or a transform (4, 4). It moves
+        what stands on the world: the places of fixed-base roots, the default pose of free roots, and shapes of the
+        world, but not a plane that is called "ground".
+    names: a prefix for each model; default: its name, with a number if several have it. A link, joint, drive or shape
+        is called `prefix/name` if another model has the same name, and keeps its name otherwise.
+    ground: True adds a plane at z = 0 called "ground", unless there is a plane already; False takes planes of that
+        name away; None leaves things as they are.
+
+    Each model keeps its own collision pairs. All shapes of different models can touch, with the geometric mean of
+    their frictions and the larger restitution. World planes that coincide become one, so that nothing stands on two.
+    q, qd and u are those of the models, one after the other.
+    """
+    models = list(models)
+    if not models:
+        raise ModelError("combine: the list of models is empty; it must hold one model or more.")
+    count = len(models)
+    for what, given in (("poses", poses), ("names", names)):
+        if given is not None and len(given) != count:
+            raise ModelError(f"combine: {what} has {len(given)} entries; it must have one for each of {count} models.")
+    for model in models[1:]:
+        if not np.allclose(model.gravity, models[0].gravity, rtol=0.0, atol=1e-12):
+            raise ModelError(
+                f"combine: gravity is {models[0].gravity.tolist()} in {models[0].name!r} but {model.gravity.tolist()} "
+                f"in {model.name!r}; all models of one environment must have the same."
+            )
+    prefixes = _prefixes(models, names)
+    renamed = _Names(models, prefixes)
+
+    total = Parts([], [], [], [])
+    owners: list[set[int]] = []  # which models each shape came from
+    for k, model in enumerate(models):
+        parts = disassemble(model)
+        pose = None if poses is None else poses[k]
+        if pose is not None:
+            _move(parts, *_as_transform(pose, f"combine: poses[{k}]"))
+        renamed.apply(parts, k)
+        links, shapes = len(total.bodies), len(total.shapes)
+        for body in parts.bodies:
+            body.parent += links if body.parent != WORLD else 0
+            body.order += links  # there are as many joints as links
+        total.bodies += parts.bodies
+        total.shapes += [s if s.link == WORLD else replace(s, link=s.link + links) for s in parts.shapes]
+        total.drives += parts.drives
+        total.pairs += [(a + shapes, b + shapes, mu, e) for a, b, mu, e in parts.pairs]
+        owners += [{k} for _ in parts.shapes]
+    _merge_planes(total, owners, ground)
+    total.pairs += _cross_pairs(total.shapes, owners)
+    return assemble(
+        "+".join(f"{name}_x{n}" if n > 1 else name for name, n in Counter(m.name for m in models).items()),
+        total.bodies,
+        total.shapes,
+        total.drives,
+        pairs=total.pairs,
+        gravity=models[0].gravity,
+        merged=[renamed.merged(pair, k) for k, model in enumerate(models) for pair in model.merged],
+        notes=list(dict.fromkeys(f"{m.name}: {note}" for m in models for note in m.notes)),
+    )
+
+
+def disassemble(model: Model) -> Parts:
+    """Body, Shape and Drive records that assemble to the same model again; they may be changed freely."""
+    bodies = []
+    for i, name in enumerate(model.link_names):
+        kind = JointType(model.joint_type[i])
+        q, v = int(model.q_start[i]), int(model.v_start[i])
+        per_joint = ("armature", "damping", "stiffness", "spring_ref", "frictionloss", "lower", "upper")
+        bodies.append(
+            Body(
+                name=name,
+                parent=int(model.parent[i]),
+                joint_name=model.joint_names[model.joint_of_link[i]],
+                joint_type=kind,
+                pos=model.joint_pos[i].copy(),
+                quat=model.joint_quat[i].copy(),
+                axis=model.axis[i].copy(),
+                mass=float(model.mass[i]),
+                com=model.com[i].copy(),
+                inertia=model.inertia[i].copy(),
+                order=int(model.joint_of_link[i]),
+                q0=model.q0[q : q + NQ[kind]].copy(),
+                frame_pos=model.frame_pos[i].copy(),
+                **{key: float(getattr(model, key)[v]) for key in per_joint},
+            )
+        )
+    joint_of_dof = {int(model.v_start[i]): body.joint_name for i, body in enumerate(bodies) if NV[body.joint_type] == 1}
+    drives = [
+        Drive(
+            joint=joint_of_dof[int(model.drive_dof[k])],
+            type=DriveType(model.drive_type[k]),
+            gear=float(model.gear[k]),
+            kp=float(model.kp[k]),
+            kd=float(model.kd[k]),
+            effort=float(model.effort[k]),
+            name=model.drive_names[k],
+            u0=float(model.u0[k]),
+        )
+        for k in range(model.nu)
+    ]
+    pairs = [
+        (int(a), int(b), float(mu), float(e))
+        for (a, b), mu, e in zip(model.pairs, model.pair_friction, model.pair_restitution)
+    ]
+    return Parts(bodies, list(model.shapes), drives, pairs)
+
+
+def _prefixes(models: Sequence[Model], names: Sequence[str] | None) -> list[str]:
+    if names is not None:
+        doubled = [name for name, n in Counter(names).items() if n > 1 or not name]
+        if doubled:
+            raise ModelError(f"combine: names has {doubled[0]!r} twice or empty; each model needs a name of its own.")
+        return list(names)
+    shared = Counter(model.name for model in models)
+    taken = {name for name, n in shared.items() if n == 1}
+    prefixes: list[str] = []
+    number: Counter[str] = Counter()
+    for model in models:
+        trial = model.name
+        while shared[model.name] > 1 and (trial == model.name or trial in taken):
+            number[model.name] += 1
+            trial = f"{model.name}{number[model.name]}"
+        taken.add(trial)
+        prefixes.append(trial)
+    return prefixes
+
+
+class _Names:
+    """Gives a prefix to every name that two models share, separately for bodies, joints, drives and shapes."""
+
+    def __init__(self, models: Sequence[Model], prefixes: list[str]) -> None:
+        self.prefixes = prefixes
+        self.shared = {
+            "body": _shared([_body_names(m) for m in models], prefixes),
+            "joint": _shared([set(m.joint_names) for m in models], prefixes),
+            "drive": _shared([set(m.drive_names) for m in models], prefixes),
+            "shape": _shared([{s.name for s in m.shapes} for m in models], prefixes),
+        }
+
+    def __call__(self, kind: str, name: str, k: int) -> str:
+        return f"{self.prefixes[k]}/{name}" if name in self.shared[kind] else name
+
+    def apply(self, parts: Parts, k: int) -> None:
+        for body in parts.bodies:
+            body.name, body.joint_name = self("body", body.name, k), self("joint", body.joint_name, k)
+        parts.drives = [
+            replace(d, joint=self("joint", d.joint, k), name=self("drive", d.name, k)) for d in parts.drives
+        ]
+        parts.shapes = [
+            s if _is_ground(s) else replace(s, name=self("shape", s.name, k), body=self("body", s.body, k))
+            for s in parts.shapes
+        ]
+
+    def merged(self, pair: tuple[str, str], k: int) -> tuple[str, str]:
+        return self("body", pair[0], k), self("body", pair[1], k)
+
+
+def _body_names(model: Model) -> set[str]:
+    return {*model.link_names, *(s.body for s in model.shapes), *(body for body, _ in model.merged)}
+
+
+def _shared(groups: list[set[str]], prefixes: list[str]) -> set[str]:
+    """The names that need a prefix. It grows, because `prefix/name` may itself be a name of an earlier combination."""
+    shared: set[str] = set()
+    while True:
+        full = [
+            (f"{prefix}/{name}" if name in shared else name, name)
+            for group, prefix in zip(groups, prefixes)
+            for name in group
+            if name not in ("", "world")
+        ]
+        counts = Counter(result for result, _ in full)
+        clashing = {name for result, name in full if counts[result] > 1} - shared
+        if not clashing:
+            return shared
+        shared |= clashing
+
+
+def _as_transform(pose: np.ndarray | Sequence[float], what: str) -> tuple[np.ndarray, np.ndarray]:
+    """Position (3,) and unit quaternion (4,) of a pose in any of the accepted forms."""
+    pose = np.asarray(pose, float)
+    accepted = "a position (3,), a position and quaternion xyzw (7,), or a transform (4, 4)"
+    if pose.shape not in ((3,), (7,), (4, 4)) or not np.isfinite(pose).all():
+        raise ModelError(f"{what} has shape {pose.shape}; accepted are None, or, in finite numbers, {accepted}.")
+    if pose.shape == (3,):
+        return pose, np.array([0.0, 0.0, 0.0, 1.0])
+    if pose.shape == (7,):
+        if np.linalg.norm(pose[3:]) < 1e-9:
+            raise ModelError(f"{what} has a quaternion of length zero; accepted is {accepted}.")
+        return pose[:3], pose[3:] / np.linalg.norm(pose[3:])
+    rotation = pose[:3, :3]
+    rigid = np.allclose(rotation @ rotation.T, np.eye(3), atol=1e-6) and np.linalg.det(rotation) > 0.0
+    if not rigid or not np.allclose(pose[3], [0.0, 0.0, 0.0, 1.0]):
+        raise ModelError(f"{what} is not a rigid transform: a rotation and a shift above the row 0, 0, 0, 1.")
+    return pose[:3, 3], matrix_to_quat(rotation)
+
+
+def _move(parts: Parts, shift: np.ndarray, turn: np.ndarray) -> None:
+    """Move everything that stands on the world; a plane called "ground" stays, because the whole scene shares it."""
+
+    def moved(pos: np.ndarray, quat: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        return shift + quat_to_matrix(turn) @ pos, quat_multiply(turn, quat)
+
+    for body in parts.bodies:
+        if body.parent == WORLD:
+            body.pos, body.quat = moved(body.pos, body.quat)
+            if body.joint_type == JointType.FREE:
+                body.q0 = np.concatenate(moved(body.q0[:3], body.q0[3:]))
+    for k, shape in enumerate(parts.shapes):
+        if shape.link == WORLD and not _is_ground(shape):
+            pos, quat = moved(shape.pos, shape.quat)
+            parts.shapes[k] = replace(shape, pos=pos, quat=quat)
+
+
+def _is_ground(shape: Shape) -> bool:
+    return shape.link == WORLD and shape.type == ShapeType.PLANE and shape.name == GROUND
+
+
+def _merge_planes(total: Parts, owners: list[set[int]], ground: bool | None) -> None:
+    """Make coinciding world planes one, and do what `ground` asks for; pairs and `owners` follow."""
+    target: list[int | None] = []  # where each shape goes in the new list; None: it goes away
+    shapes: list[Shape] = []
+    origin: list[set[int]] = []
+    for shape, owner in zip(total.shapes, owners):
+        twin = next((k for k, other in enumerate(shapes) if _same_plane(shape, other)), None)
+        if ground is False and _is_ground(shape):
+            target.append(None)
+        elif twin is not None:
+            target.append(twin)
+            origin[twin] |= owner
+        else:
+            target.append(len(shapes))
+            shapes.append(shape)
+            origin.append(set(owner))
+    ends = [(target[a], target[b], friction, restitution) for a, b, friction, restitution in total.pairs]
+    total.pairs = [(a, b, mu, e) for a, b, mu, e in ends if a is not None and b is not None]
+    total.shapes, owners[:] = shapes, origin
+    floor = Shape(ShapeType.PLANE, WORLD, np.zeros(3), name=GROUND, body=GROUND)
+    if ground and not any(_same_plane(floor, s) for s in shapes):
+        total.shapes.append(floor)
+        owners.append(set())
+
+
+def _same_plane(one: Shape, two: Shape) -> bool:
+    if not (one.type == two.type == ShapeType.PLANE and one.link == two.link == WORLD and one.collide == two.collide):
+        return False
+    normal, other = quat_to_matrix(one.quat)[:, 2], quat_to_matrix(two.quat)[:, 2]
+    return bool(np.allclose(normal, other, atol=1e-9) and abs(normal @ (one.pos - two.pos)) < 1e-9)
+
+
+def _cross_pairs(shapes: list[Shape], owners: list[set[int]]) -> list[tuple[int, int, float, float]]:
+    """All pairs of shapes without a model in common, unless both stand on the world."""
+    found = []
+    for b, two in enumerate(shapes):
+        for a, one in enumerate(shapes[:b]):
+            if owners[a] & owners[b] or not (one.collide and two.collide) or one.link == two.link == WORLD:
+                continue
+            friction = float(np.sqrt(one.friction * two.friction))
+            found.append((a, b, friction, max(one.restitution, two.restitution)))
+    return found

@@ -1,0 +1,303 @@
+"""MJCF files (.xml) into a Model, through MuJoCo's own compiler: defaults, includes, units and inertias are its work.
+
+Here bodies and joints become links; mjcf_geoms.py makes shapes and collision pairs, mjcf_drives.py the drives.
+docs/mjcf.md lists what is read, what is not, and where the conventions differ.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from .model import WORLD, Body, JointType, Model, ModelError, assemble
+from .rotations import matrix_to_quat, quat_multiply, quat_to_matrix
+
+if TYPE_CHECKING:
+    from mujoco import MjModel
+
+FREE, BALL, SLIDE, HINGE = range(4)  # mujoco.mjtJoint
+JOINT_TYPES = {
+    FREE: JointType.FREE,
+    BALL: JointType.SPHERICAL,
+    SLIDE: JointType.PRISMATIC,
+    HINGE: JointType.REVOLUTE,
+}
+CONSTRAINTS = ("CONTACT", "LIMIT", "FRICTIONLOSS", "EQUALITY")  # flags that "constraint" stands for together
+
+
+class Placement(NamedTuple):
+    """Where a body of the file stands: the link that carries it, and its frame seen from that link's."""
+
+    link: int
+    rotation: np.ndarray  # (3, 3)
+    origin: np.ndarray  # (3,) m
+
+
+@dataclass
+class Source:
+    """The compiled file and what all parts of the importer need to know about it."""
+
+    m: MjModel
+    path: Path
+    body_names: list[str]
+    joint_names: list[str]
+    geom_names: list[str]
+    notes: list[str] = field(default_factory=list)
+    differences: list[str] = field(default_factory=list)  # notes on what makes the motion differ from MuJoCo's
+    placements: list[Placement] = field(default_factory=list)  # one for each body of the file
+
+    @property
+    def name(self) -> str:
+        """The file's name for the model, or the name of the file."""
+        given = self.m.names[: self.m.names.index(b"\0")].decode()
+        return self.path.stem if given in ("", "MuJoCo Model") else given
+
+    def disabled(self, flag: str) -> bool:
+        """Whether <option><flag .../></option> switches off what mjDSBL_<flag> stands for."""
+        import mujoco
+
+        bits = 0
+        for name in (flag, "CONSTRAINT") if flag in CONSTRAINTS else (flag,):
+            bits |= int(getattr(mujoco.mjtDisableBit, f"mjDSBL_{name}", 0))
+        return bool(self.m.opt.disableflags & bits)
+
+
+def load_mjcf(
+    path: str | Path,
+    *,
+    ground: bool | None = None,
+    self_collision: bool = True,
+    exclude: Iterable[tuple[str, str]] = (),
+    meshes: bool = True,
+) -> Model:
+    """Read an MJCF file with MuJoCo's compiler (needs the `mujoco` package).
+
+    ground: True adds a plane at z = 0 that touches everything; otherwise only the floor that the file brings.
+    self_collision: False drops the pairs of shapes on two links of the same tree.
+    exclude: pairs of body names ("world" and "ground" too) that never collide, on top of the file's own <exclude>.
+    meshes: False leaves mesh geoms out.
+
+    The default pose q0 is the file's reference pose (qpos0), also when the file has keyframes.
+    q is MuJoCo's qpos with quaternions as xyzw. What the file asks for and this library does not do is listed in
+    `model.notes`; what makes the motion differ from MuJoCo's is also given out as a Python warning.
+    """
+    from .mjcf_drives import add_motor_inertia, read_drives
+    from .mjcf_geoms import read_pairs, read_shapes
+
+    source = compile_mjcf(Path(path))
+    bodies, merged = read_bodies(source)
+    shapes, index = read_shapes(source, meshes=meshes)
+    pairs = read_pairs(source, shapes, index, ground=bool(ground), self_collision=self_collision, exclude=exclude)
+    drives = read_drives(source)
+    add_motor_inertia(source, bodies)
+    list_leftovers(source)
+    if source.differences:
+        warnings.warn(f"{source.path}: " + " ".join(source.differences), stacklevel=2)
+    try:
+        return assemble(
+            source.name,
+            bodies,
+            shapes,
+            drives,
+            pairs=pairs,
+            gravity=np.zeros(3) if source.disabled("GRAVITY") else source.m.opt.gravity,
+            merged=merged,
+            notes=[*source.differences, *source.notes],
+        )
+    except ModelError as error:
+        raise ModelError(f"{source.path}: {error}") from None
+
+
+def compile_mjcf(path: Path) -> Source:
+    """Run MuJoCo's compiler and give every body, joint and geom a name of its own."""
+    try:
+        import mujoco
+    except ImportError as error:
+        raise ModelError(
+            f"{path}: reading MJCF needs the mujoco package, which is not installed; "
+            "`pip install warp-articulated[mjcf]` brings it."
+        ) from error
+    if not path.is_file():
+        raise ModelError(f"{path}: there is no such file.")
+    told: list[str] = []
+    handler = mujoco.get_mju_user_warning()
+    mujoco.set_mju_user_warning(told.append)  # MuJoCo's own handler would leave a log in the working directory
+    try:
+        m = mujoco.MjModel.from_xml_path(str(path))
+    except (ValueError, mujoco.FatalError) as error:
+        raise ModelError(f"{path}: MuJoCo cannot compile this file: {' '.join(str(error).split())}") from error
+    finally:
+        mujoco.set_mju_user_warning(handler)
+    bodies = _unique(["world"] + [m.body(b).name or f"body{b}" for b in range(1, m.nbody)])
+    joints = [m.joint(j).name or f"{bodies[m.jnt_bodyid[j]]}_joint" for j in range(m.njnt)]
+    geoms = [m.geom(g).name or f"{bodies[m.geom_bodyid[g]]}_geom" for g in range(m.ngeom)]
+    notes = [f"MuJoCo says: {sentence}" for sentence in told]
+    return Source(m, path, bodies, _unique(joints), _unique(geoms), notes)
+
+
+def _unique(names: list[str]) -> list[str]:
+    """Number the repetitions, which only made-up names can be."""
+    taken, result = set(names), []
+    for name in names:
+        trial, count = name, 1
+        while trial in result or (trial != name and trial in taken):
+            count += 1
+            trial = f"{name}{count}"
+        result.append(trial)
+    return result
+
+
+def read_bodies(source: Source) -> tuple[list[Body], list[tuple[str, str]]]:
+    """One link per joint, parents first, in MuJoCo's joint order; bodies without a joint join their parent's link.
+
+    Fills source.placements. Returns the links and (body, link it was merged into) for every body without a joint.
+    """
+    m = source.m
+    links: list[Body] = []
+    merged = []
+    source.placements.append(Placement(WORLD, np.eye(3), np.zeros(3)))
+    for b in range(1, m.nbody):
+        parent = source.placements[m.body_parentid[b]]
+        rotation = parent.rotation @ quat_to_matrix(xyzw(m.body_quat[b]))
+        origin = parent.origin + parent.rotation @ m.body_pos[b]
+        joints = range(m.body_jntadr[b], m.body_jntadr[b] + m.body_jntnum[b])
+        if joints:
+            links += _joint_chain(source, b, joints, Placement(parent.link, rotation, origin), len(links))
+            here = Placement(len(links) - 1, np.eye(3), links[-1].frame_pos)
+        else:
+            here = Placement(parent.link, rotation, origin)
+            merged.append((source.body_names[b], "world" if here.link == WORLD else links[here.link].name))
+        source.placements.append(here)
+        if here.link != WORLD:
+            turn = here.rotation @ quat_to_matrix(xyzw(m.body_iquat[b]))
+            inertia = turn @ np.diag(m.body_inertia[b]) @ turn.T
+            add_mass(links[here.link], m.body_mass[b], here.origin + here.rotation @ m.body_ipos[b], inertia)
+    return links, merged
+
+
+def _joint_chain(source: Source, b: int, joints: range, at: Placement, count: int) -> list[Body]:
+    """The links of body b, one per joint, massless as yet; `at` is the body's frame before its joints move it.
+
+    Every link has the axes of the body and stands at its joint's anchor, so the next joint of the same body is a
+    plain shift from anchor to anchor. MuJoCo applies the joints of a body in the order of the file.
+    """
+    m = source.m
+    chain: list[Body] = []
+    rotation, shift = at.rotation, at.origin  # of the body's frame, seen from the link before
+    for j in joints:
+        kind, dof, q_at = int(m.jnt_type[j]), m.jnt_dofadr[j], m.jnt_qposadr[j]
+        turns = kind in (HINGE, BALL)
+        anchor = m.jnt_pos[j].copy() if turns else np.zeros(3)
+        axis = m.jnt_axis[j].copy()
+        pos, quat = shift + rotation @ anchor, matrix_to_quat(rotation)
+        # MuJoCo moves the joint by qpos - ref: start -ref away, so that q is qpos itself
+        reference = float(m.qpos0[q_at])
+        if kind == HINGE and reference:
+            quat = quat_multiply(quat, np.append(-axis * np.sin(reference / 2), np.cos(reference / 2)))
+        elif kind == SLIDE:
+            pos = pos - rotation @ axis * reference
+        last = j == joints[-1]
+        single = kind in (HINGE, SLIDE)
+        limited = bool(m.jnt_limited[j]) and single and not source.disabled("LIMIT")
+        chain.append(
+            Body(
+                name=source.body_names[b] if last else f"{source.body_names[b]}:{source.joint_names[j]}",
+                parent=count + len(chain) - 1 if chain else at.link,
+                joint_name=source.joint_names[j],
+                joint_type=JOINT_TYPES[kind],
+                pos=pos,
+                quat=quat,
+                axis=axis,
+                armature=float(m.dof_armature[dof]),
+                damping=0.0 if source.disabled("DAMPER") else float(m.dof_damping[dof]),
+                stiffness=0.0 if source.disabled("SPRING") or not single else float(m.jnt_stiffness[j]),
+                spring_ref=float(m.qpos_spring[q_at]) if single else 0.0,
+                frictionloss=0.0 if source.disabled("FRICTIONLOSS") or not single else float(m.dof_frictionloss[dof]),
+                lower=float(m.jnt_range[j, 0]) if limited else -np.inf,
+                upper=float(m.jnt_range[j, 1]) if limited else np.inf,
+                q0=_reference_position(m, j),
+                frame_pos=-anchor,
+            )
+        )
+        rotation, shift = np.eye(3), -anchor
+    return chain
+
+
+def _reference_position(m: MjModel, j: int) -> np.ndarray:
+    """qpos0 of joint j, with its quaternion as xyzw."""
+    at = m.jnt_qposadr[j]
+    if m.jnt_type[j] == FREE:
+        return np.concatenate([m.qpos0[at : at + 3], xyzw(m.qpos0[at + 3 : at + 7])])
+    if m.jnt_type[j] == BALL:
+        return xyzw(m.qpos0[at : at + 4])
+    return m.qpos0[at : at + 1].copy()
+
+
+def add_mass(link: Body, mass: float, com: np.ndarray, inertia: np.ndarray) -> None:
+    """Weld a mass with its inertia (3, 3) about its own com, in the link's axes, to the link."""
+    total = link.mass + mass
+    middle = (link.mass * link.com + mass * com) / total if total > 0.0 else link.com
+    # parallel axes: both parts about the common centre
+    link.inertia = link.inertia + inertia + _offset_inertia(link.mass, link.com - middle)
+    link.inertia = link.inertia + _offset_inertia(mass, com - middle)
+    link.mass, link.com = float(total), middle
+
+
+def _offset_inertia(mass: float, offset: np.ndarray) -> np.ndarray:
+    return mass * (offset @ offset * np.eye(3) - np.outer(offset, offset))
+
+
+def xyzw(quat: np.ndarray) -> np.ndarray:
+    """MuJoCo's quaternion (wxyz), in our order."""
+    return np.roll(quat, -1)
+
+
+def list_leftovers(source: Source) -> None:
+    """Add a sentence for every kind of thing in the file that has no counterpart here."""
+    m, differ, note = source.m, source.differences, source.notes
+    joint = source.joint_names
+
+    def some(attribute: str) -> bool:
+        """Whether a field that not every version of MuJoCo has is present and not zero."""
+        return bool(np.any(getattr(m, attribute, 0)))
+
+    if m.neq and np.any(m.eq_active0) and not source.disabled("EQUALITY"):
+        differ.append(f"{m.neq} equality constraint(s) are not supported and left out: the simulation will differ.")
+    acting = ("stiffness", "damping", "limited", "frictionloss", "armature")
+    if m.ntendon and any(some(f"tendon_{key}") for key in acting):
+        differ.append("Springs, dampers and limits of tendons are not supported: the simulation will differ.")
+    if m.opt.density or m.opt.viscosity:
+        differ.append("The fluid (density, viscosity, wind) is not supported: the simulation will differ.")
+    if np.any(m.body_gravcomp):
+        differ.append("Gravity compensation (gravcomp) is not supported: the simulation will differ.")
+    if m.nflex:
+        differ.append(f"{m.nflex} flexible object(s) are not supported and left out: the simulation will differ.")
+    if m.nplugin:
+        differ.append(f"{m.nplugin} plugin(s) are not run: the simulation will differ.")
+    balls = np.flatnonzero((m.jnt_type == BALL) & (m.jnt_limited != 0))
+    if len(balls):
+        names = ", ".join(joint[j] for j in balls)
+        differ.append(f"The range of ball joint(s) {names} is ignored: the simulation will differ.")
+    springs = np.flatnonzero((m.jnt_type <= BALL) & (m.jnt_stiffness != 0))
+    if len(springs) and not source.disabled("SPRING"):
+        names = ", ".join(joint[j] for j in springs)
+        differ.append(f"The spring of ball or free joint(s) {names} is ignored: the simulation will differ.")
+    rubbing = np.flatnonzero((m.jnt_type <= BALL) & (m.dof_frictionloss[m.jnt_dofadr] != 0))
+    if len(rubbing) and not source.disabled("FRICTIONLOSS"):
+        names = ", ".join(joint[j] for j in rubbing)
+        differ.append(f"The frictionloss of ball or free joint(s) {names} is ignored: the simulation will differ.")
+    if some("jnt_stiffnesspoly") or some("dof_dampingpoly") or some("jnt_springyield"):
+        differ.append("Joint springs and dampers are linear here, without higher terms: the simulation will differ.")
+    if some("geom_adhesion") or some("pair_adhesion") or some("geom_surfacevel"):
+        differ.append("Adhesion and surface velocity of geoms are not supported: the simulation will differ.")
+    if m.nmocap:
+        note.append(f"{m.nmocap} mocap body(ies) stand still where the file puts them.")
+    if m.nkey:
+        note.append(f"The default pose is the reference pose (qpos0); the file's {m.nkey} keyframe(s) are not read.")
+    if np.any(m.geom_margin[(m.geom_contype | m.geom_conaffinity) != 0]) or np.any(m.pair_margin):
+        note.append("Contact margins are not copied: MuJoCo holds these geoms apart by their margin, here they touch.")

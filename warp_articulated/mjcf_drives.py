@@ -1,0 +1,144 @@
+"""Drives from the actuators of a compiled MJCF file."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from .mjcf import HINGE, SLIDE, Source
+from .model import Body, Drive, DriveType
+
+DYN_NONE, GAIN_FIXED, BIAS_NONE, BIAS_AFFINE = 0, 0, 0, 1  # mujoco.mjtDyn, mjtGain, mjtBias
+TRN_JOINT, TRN_JOINT_IN_PARENT = 0, 1  # mujoco.mjtTrn
+
+
+def read_drives(source: Source) -> list[Drive]:
+    """One drive per actuator on a hinge or slide joint; any other actuator is left out, with a note that says so."""
+    m = source.m
+    if source.disabled("ACTUATION"):
+        return []
+    drives, joints = [], []
+    for a in range(getattr(m, "nactuator", m.nu)):
+        reason = _unsupported(source, a)
+        if reason:
+            source.differences.append(
+                f"Actuator {actuator_name(source, a)!r} is left out, because {reason}; accepted are motor, position, "
+                "velocity and general actuators (fixed gain, affine bias, no activation) on a hinge or slide joint: "
+                "the simulation will differ."
+            )
+            continue
+        drives.append(_drive(source, a))
+        joints.append(int(m.actuator_trnid[a, 0]))
+    if joints != sorted(joints):
+        source.notes.append("Actuators stand in the order of their joints, which is not the order of the file.")
+    if np.any(m.actuator_ctrllimited):
+        source.notes.append("Controls are not clipped to the ctrlrange of the actuators.")
+    return drives
+
+
+def actuator_name(source: Source, a: int) -> str:
+    """The actuator's name, or what it drives if it has none."""
+    name = source.m.actuator(a).name
+    if name or not _on_joint(source, a):
+        return name or f"actuator{a}"
+    return source.joint_names[source.m.actuator_trnid[a, 0]]
+
+
+def _on_joint(source: Source, a: int) -> bool:
+    return int(source.m.actuator_trntype[a]) in (TRN_JOINT, TRN_JOINT_IN_PARENT)
+
+
+def _unsupported(source: Source, a: int) -> str:
+    """Why actuator a has no counterpart here; empty if it has one."""
+    m = source.m
+    gain, (constant, stiffness, damping) = m.actuator_gainprm[a, 0], m.actuator_biasprm[a, :3]
+    group = int(m.actuator_group[a])
+    if not _on_joint(source, a):
+        return "it does not act on a joint"
+    if m.jnt_type[m.actuator_trnid[a, 0]] not in (HINGE, SLIDE):
+        return f"joint {source.joint_names[m.actuator_trnid[a, 0]]!r} is a ball or free joint"
+    if 0 <= group < 31 and m.opt.disableactuator & (1 << group):
+        return f"the file disables its group {group}"
+    if m.actuator_dyntype[a] != DYN_NONE:
+        return "it has activation dynamics"
+    if m.actuator_gaintype[a] != GAIN_FIXED or m.actuator_biastype[a] not in (BIAS_NONE, BIAS_AFFINE):
+        return "its force is not a fixed gain with an affine bias"
+    if hasattr(m, "actuator_delay") and m.actuator_delay[a]:
+        return "its control is delayed"
+    if gain == 0.0 or m.actuator_gear[a, 0] == 0.0:
+        return "its gain or its gear is zero"
+    if m.actuator_biastype[a] == BIAS_AFFINE and (constant or stiffness > 0.0 or damping > 0.0):
+        return "its bias has a constant part, or pushes away from the target"
+    return ""
+
+
+def _drive(source: Source, a: int) -> Drive:
+    """MuJoCo's joint force is g (gain u + b1 g q + b2 g qd), with g the gear and g q the actuator's length."""
+    m = source.m
+    j = int(m.actuator_trnid[a, 0])
+    g, gain = float(m.actuator_gear[a, 0]), float(m.actuator_gainprm[a, 0])
+    kp = kd = 0.0
+    if m.actuator_biastype[a] == BIAS_AFFINE:
+        kp, kd = -float(m.actuator_biasprm[a, 1]) * g * g, -float(m.actuator_biasprm[a, 2]) * g * g
+    # what multiplies u must equal g gain: gear, kp gear or kd gear, by the type of the drive
+    if kp:
+        kind, gear = DriveType.POSITION, g * gain / kp
+    elif kd:
+        kind, gear = DriveType.VELOCITY, g * gain / kd
+    else:
+        kind, gear = DriveType.TORQUE, g * gain
+    return Drive(
+        joint=source.joint_names[j],
+        type=kind,
+        gear=gear,
+        kp=kp,
+        kd=kd,
+        effort=min(_actuator_effort(source, a, abs(g)), _joint_effort(source, j)),
+        name=actuator_name(source, a),
+    )
+
+
+def _actuator_effort(source: Source, a: int, gear: float) -> float:
+    if not source.m.actuator_forcelimited[a]:
+        return np.inf
+    return gear * _symmetric(source, source.m.actuator_forcerange[a], f"Actuator {actuator_name(source, a)!r}")
+
+
+def _joint_effort(source: Source, j: int) -> float:
+    """actuatorfrcrange bounds the sum of a joint's actuators; here it bounds each of them."""
+    m = source.m
+    if not hasattr(m, "jnt_actfrclimited") or not m.jnt_actfrclimited[j]:
+        return np.inf
+    on_joint = [a for a in range(len(m.actuator_trntype)) if _on_joint(source, a) and m.actuator_trnid[a, 0] == j]
+    if len(on_joint) > 1:
+        _once(source.notes, f"actuatorfrcrange of joint {source.joint_names[j]!r} bounds each of its actuators alone.")
+    return _symmetric(source, m.jnt_actfrcrange[j], f"Joint {source.joint_names[j]!r}")
+
+
+def _symmetric(source: Source, limits: np.ndarray, owner: str) -> float:
+    low, high = float(limits[0]), float(limits[1])
+    if low != -high:
+        _once(source.notes, f"{owner} has the force range {low:g} to {high:g}; here the larger bound holds both ways.")
+    return max(abs(low), abs(high))
+
+
+def _once(notes: list[str], sentence: str) -> None:
+    if sentence not in notes:
+        notes.append(sentence)
+
+
+def add_motor_inertia(source: Source, links: list[Body]) -> None:
+    """Rotor inertia and damping of actuators (newer versions of MuJoCo), seen through the gear, onto their joints."""
+    m = source.m
+    if not hasattr(m, "actuator_armature"):
+        return
+    link = {body.joint_name: body for body in links}
+    damped = not source.disabled("DAMPER")
+    for a in np.flatnonzero((m.actuator_armature != 0) | (m.actuator_damping != 0)).tolist():
+        if not _on_joint(source, a) or m.jnt_type[m.actuator_trnid[a, 0]] not in (HINGE, SLIDE):
+            name = actuator_name(source, a)
+            source.differences.append(f"The armature of actuator {name!r} is ignored: the simulation will differ.")
+            continue
+        body = link[source.joint_names[m.actuator_trnid[a, 0]]]
+        squared = float(m.actuator_gear[a, 0]) ** 2
+        body.armature += squared * float(m.actuator_armature[a])
+        body.damping += squared * float(m.actuator_damping[a]) * damped

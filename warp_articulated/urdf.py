@@ -1,0 +1,301 @@
+"""URDF files as Models: parse, merge what fixed joints hold together, keep the file's order of joints.
+
+Joint limits follow PyBullet where the standard would make files unloadable: a revolute or prismatic joint without
+<limit>, or with a <limit> that gives neither `lower` nor `upper`, moves without limits (and the model gets a note). If
+one of the two is given the other is 0, as the standard says. Effort 0 or no effort means no effort limit.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from numbers import Real
+from pathlib import Path
+
+import numpy as np
+
+from .model import WORLD, Body, JointType, Model, ModelError, Shape, ShapeType, assemble
+from .rotations import matrix_to_quat
+from .urdf_drives import PerJoint, make_drives
+from .urdf_shapes import ShapeReader, read_origin
+from .urdf_tree import JointElement, read_tree
+from .validate import inertia_problem
+from .xmlfile import Element, parse_xml
+
+
+def load_urdf(
+    path: str | Path,
+    *,
+    floating: bool = False,
+    ground: bool | None = None,
+    drive: str | Mapping[str, str] = "torque",
+    kp: PerJoint = None,
+    kd: PerJoint = None,
+    effort: PerJoint = None,
+    passive: Iterable[str] = (),
+    self_collision: bool = True,
+    exclude: Iterable[tuple[str, str]] = (),
+    meshes: bool = True,
+    mimic: str = "refuse",
+    friction: float = 1.0,
+    restitution: float = 0.0,
+    gravity: Sequence[float] = (0.0, 0.0, -9.81),
+) -> Model:
+    """The robot of a URDF file.
+
+    Args:
+        path: the file; meshes are looked for beside it, in the folders above it and on ROS_PACKAGE_PATH.
+        floating: put the root link on a free joint called "root", first in q; otherwise it belongs to the world.
+        ground: add the plane z = 0; None: if the model has a free joint.
+        drive: "torque", "position" or "velocity": the drive of every revolute and prismatic joint, or a dict of
+            them by joint name (others: torque).
+        kp, kd: gains of position and velocity drives, N m/rad and N m s/rad (N/m and N s/m for prismatic joints), a
+            number or a dict by joint name.
+        effort: limit of the drives' force, N m or N, a number or a dict by joint name; None: the file's limits.
+        passive: names of joints without a drive.
+        self_collision: let links of the robot collide with each other. Neighbours, also across links without
+            collision shapes, never do, nor do the fixed base and what hangs on it.
+        exclude: pairs of link names of the file (or "ground") that never collide.
+        meshes: take the convex hulls of collision meshes; False leaves them out.
+        mimic: "refuse" files in which a joint follows another one; "ignore" lets it move on its own.
+        friction, restitution: of shapes whose link has no PyBullet <contact> element, and of the ground.
+        gravity: (3,) m/s^2.
+
+    Raises:
+        ModelError: a sentence with the file, the line and the element, or the argument, that is wrong.
+    """
+    path = Path(path)
+    _check_options(path, mimic, friction, restitution, gravity)
+    robot = parse_xml(path)
+    notes: list[str] = []
+    links, joints, root = read_tree(robot, notes)
+    _check_mimic(joints, mimic, notes)
+
+    build = _Build(joints, ShapeReader(robot, path.absolute().parent, meshes, friction, restitution), notes)
+    build.place(links, root, floating)
+    if build.reader.skipped_meshes:
+        notes.append(f"{build.reader.skipped_meshes} collision mesh(es) were left out, as meshes=False asks.")
+    bodies = build.bodies()
+    if not bodies:
+        raise robot.error(
+            "no link can move, so there is nothing to simulate; load it with floating=True to set it free."
+        )
+    floor = "ground" if "ground" not in links else "ground_plane"
+    if ground or (ground is None and any(b.joint_type == JointType.FREE for b in bodies)):
+        build.shapes.append(
+            Shape(
+                ShapeType.PLANE, WORLD, np.zeros(3), name=floor, body=floor, friction=friction, restitution=restitution
+            )
+        )
+    pairs = _check_exclude(path, exclude, {*links, floor}) + build.neighbours(everything=not self_collision)
+    drives = make_drives(path, joints, drive, kp, kd, effort, passive)
+    try:
+        return assemble(
+            robot.attributes.get("name") or path.stem, bodies, build.shapes, drives,
+            exclude=pairs, gravity=gravity, merged=build.merged, notes=notes,
+        )  # fmt: skip
+    except ModelError as error:
+        raise ModelError(f"{path}: {error}") from None
+
+
+@dataclass
+class _Group:
+    """A link of the model: everything that fixed joints hold together, seen from the frame of its first link."""
+
+    name: str
+    joint: JointElement | None = None
+    joint_name: str = ""
+    type: JointType = JointType.FREE
+    parent: int = WORLD
+    R: np.ndarray = field(default_factory=lambda: np.eye(3))  # joint frame in the parent
+    pos: np.ndarray = field(default_factory=lambda: np.zeros(3))
+    zero_R: np.ndarray = field(default_factory=lambda: np.eye(3))  # the link in the world when all joints are at zero
+    zero_pos: np.ndarray = field(default_factory=lambda: np.zeros(3))
+    order: int = 0
+    links: list[str] = field(default_factory=list)
+    suspects: list[Element] = field(default_factory=list)  # links whose own inertia is impossible
+    mass: float = 0.0
+    moment: np.ndarray = field(default_factory=lambda: np.zeros(3))  # mass times com
+    inertia: np.ndarray = field(default_factory=lambda: np.zeros((3, 3)))  # about the frame's origin
+
+    def add(self, mass: float, com: np.ndarray, inertia: np.ndarray) -> None:
+        """Add a mass with its inertia about its own com, in this frame's axes."""
+        self.mass += mass
+        self.moment = self.moment + mass * com
+        self.inertia = self.inertia + inertia + mass * _steiner(com)
+
+    def body(self) -> Body:
+        com = self.moment / self.mass if self.mass > 0 else np.zeros(3)
+        body = Body(
+            self.name, self.parent, self.joint_name, self.type, pos=self.pos, quat=matrix_to_quat(self.R),
+            mass=self.mass, com=com, inertia=self.inertia - self.mass * _steiner(com), order=self.order,
+        )  # fmt: skip
+        if self.joint is not None and self.type != JointType.FREE:
+            body.damping, body.frictionloss = self.joint.damping, self.joint.frictionloss
+            body.lower, body.upper = self.joint.lower, self.joint.upper
+            if self.type != JointType.SPHERICAL:
+                body.axis = self.joint.axis
+        return body
+
+
+class _Build:
+    """Walks the tree from the root and gathers the model's links, shapes and merged names."""
+
+    def __init__(self, joints: list[JointElement], reader: ShapeReader, notes: list[str]):
+        self.joints, self.reader, self.notes = joints, reader, notes
+        self.groups: dict[int, _Group] = {WORLD: _Group("world")}
+        self.shapes: list[Shape] = []
+        self.merged: list[tuple[str, str]] = []
+        self._places: dict[str, tuple[int, np.ndarray, np.ndarray]] = {}  # link: its group, and its pose in there
+
+    def place(self, links: dict[str, Element], root: str, floating: bool) -> None:
+        """Put every link into a group, parents first and otherwise in the file's order."""
+        if floating and not self._already_floats(links, root):
+            name, taken = "root", {j.name for j in self.joints}
+            while name in taken:
+                name += "_free"
+            self.groups[0] = _Group(root, joint_name=name)
+            self._put(links[root], 0, np.eye(3), np.zeros(3))
+        else:
+            self._put(links[root], WORLD, np.eye(3), np.zeros(3))
+        below: dict[str, list[int]] = {}
+        for k, joint in enumerate(self.joints):
+            below.setdefault(joint.parent, []).append(k)
+        ready = below.get(root, [])
+        heapq.heapify(ready)
+        while ready:
+            k = heapq.heappop(ready)
+            joint = self.joints[k]
+            group, R, p = self._places[joint.parent]
+            R, p = R @ joint.R, p + R @ joint.pos
+            if joint.type is None:
+                self._put(links[joint.child], group, R, p)
+            else:
+                self._put(links[joint.child], self._new_group(joint, k, group, R, p), np.eye(3), np.zeros(3))
+            for child in below.get(joint.child, []):
+                heapq.heappush(ready, child)
+
+    def bodies(self) -> list[Body]:
+        groups = [self.groups[i] for i in range(len(self.groups) - 1)]
+        bodies = [group.body() for group in groups]
+        for group, body in zip(groups, bodies, strict=True):
+            # in many a real file a small part is wrong; only the sum of what is merged has to be a possible inertia
+            if group.suspects and inertia_problem(body.inertia):
+                raise group.suspects[0].error(inertia_problem(_inertial(group.suspects[0])[2]))
+            for link in group.suspects:
+                self.notes.append(
+                    f"The inertia of {link.text('name')} has a negative principal moment; it was merged into "
+                    f"{group.name}, whose inertia is a possible one."
+                )
+        return bodies
+
+    def neighbours(self, everything: bool) -> list[tuple[str, str]]:
+        """Pairs of file links that never collide: neighbours across shapeless links, or all links of the robot."""
+        names = {i: {s.body for s in self.shapes if s.link == i and s.collide} for i in self.groups}
+        names[WORLD] &= set(self.groups[WORLD].links)  # not the ground
+        pairs = []
+        for i, group in self.groups.items():
+            if i == WORLD:
+                continue
+            if everything:
+                others = [j for j in self.groups if j < i]
+            elif group.type == JointType.FREE:
+                others = []
+            else:
+                j = group.parent
+                while j != WORLD and not names[j] and self.groups[j].type != JointType.FREE:
+                    j = self.groups[j].parent
+                others = [j]
+            pairs += [(a, b) for j in others for a in names[i] for b in names[j]]
+        return pairs
+
+    def _already_floats(self, links: dict[str, Element], root: str) -> bool:
+        """Whether the root is a massless frame from which the file's own floating joint starts."""
+        base, grown = {root}, True
+        while grown:
+            more = {j.child for j in self.joints if j.type is None and j.parent in base} - base
+            base, grown = base | more, bool(more)
+        starts = any(j.type == JointType.FREE and j.parent in base for j in self.joints)
+        return starts and all(_inertial(links[name])[0] == 0 for name in base)
+
+    def _new_group(self, joint: JointElement, k: int, parent: int, R: np.ndarray, p: np.ndarray) -> int:
+        above = self.groups[parent]
+        zero_R, zero_pos = above.zero_R @ R, above.zero_pos + above.zero_R @ p
+        group = _Group(joint.child, joint, joint.name, joint.type, parent, R, p, zero_R, zero_pos, order=k + 1)
+        if joint.type == JointType.FREE:
+            if parent != WORLD:
+                self.notes.append(
+                    f"The floating joint {joint.name} hangs on the moving link {above.name}; it holds nothing, so "
+                    f"{joint.child} is a tree of its own that starts where the zero pose puts it."
+                )
+            group.parent, group.R, group.pos = WORLD, zero_R, zero_pos
+        index = len(self.groups) - 1
+        self.groups[index] = group
+        return index
+
+    def _put(self, link: Element, index: int, R: np.ndarray, p: np.ndarray) -> None:
+        group, name = self.groups[index], link.text("name")
+        self._places[name] = (index, R, p)
+        group.links.append(name)
+        if name != group.name:
+            self.merged.append((name, group.name))
+        mass, com, inertia = _inertial(link)
+        group.add(mass, p + R @ com, R @ inertia @ R.T)
+        if inertia_problem(inertia):
+            group.suspects.append(link)
+        self.shapes += self.reader.read(link, index, R, p)
+
+
+def _inertial(link: Element) -> tuple[float, np.ndarray, np.ndarray]:
+    """Mass, com in the link's frame, and inertia about the com in the link's axes."""
+    inertial = link.child("inertial")
+    if inertial is None:
+        return 0.0, np.zeros(3), np.zeros((3, 3))
+    R, com = read_origin(inertial)
+    mass = inertial.need("mass").number("value", minimum=0.0)
+    element = inertial.child("inertia")
+    if element is None:
+        return mass, com, np.zeros((3, 3))
+    xx, yy, zz = (element.number(key) for key in ("ixx", "iyy", "izz"))
+    xy, xz, yz = (element.number(key, 0.0) for key in ("ixy", "ixz", "iyz"))
+    inertia = np.array([[xx, xy, xz], [xy, yy, yz], [xz, yz, zz]])
+    return mass, com, R @ inertia @ R.T
+
+
+def _steiner(c: np.ndarray) -> np.ndarray:
+    return c @ c * np.eye(3) - np.outer(c, c)
+
+
+def _check_mimic(joints: list[JointElement], mimic: str, notes: list[str]) -> None:
+    followers = [j for j in joints if j.type is not None and j.element.child("mimic") is not None]
+    if followers and mimic == "refuse":
+        raise (
+            followers[0]
+            .element.need("mimic")
+            .error("joints that follow others are not simulated; load with mimic='ignore' to let it move on its own.")
+        )
+    if followers:
+        notes.append(f"<mimic> was ignored: {', '.join(j.name for j in followers)} move on their own.")
+
+
+def _check_options(path: Path, mimic: str, friction: float, restitution: float, gravity: Sequence[float]) -> None:
+    if mimic not in ("refuse", "ignore"):
+        raise ModelError(f"{path}: mimic={mimic!r} is not known; 'refuse' and 'ignore' are.")
+    for name, value in (("friction", friction), ("restitution", restitution)):
+        if not (isinstance(value, Real) and 0 <= float(value) < np.inf):
+            raise ModelError(f"{path}: {name}={value!r} must be a finite number that is not negative.")
+    if np.shape(gravity) != (3,) or not np.isfinite(gravity).all():
+        raise ModelError(f"{path}: gravity={gravity!r} must be three finite numbers.")
+
+
+def _check_exclude(path: Path, exclude: Iterable[tuple[str, str]], known: set[str]) -> list[tuple[str, str]]:
+    pairs = []
+    for pair in exclude:
+        if isinstance(pair, str) or len(pair) != 2:
+            raise ModelError(f"{path}: exclude={pair!r} must be pairs of link names, such as [('hip', 'shin')].")
+        for name in pair:
+            if name not in known:
+                raise ModelError(f"{path}: exclude names {name!r}, which is no link; {', '.join(sorted(known))} are.")
+        pairs.append((pair[0], pair[1]))
+    return pairs
