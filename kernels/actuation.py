@@ -2,18 +2,18 @@
 
 Springs, dampers and PD drives act at the end of the step (implicitly), so that stiff ones stay stable: the force at
 the present state goes to dofs.u and its derivative to dofs.diagonal. A drive whose force at the present state is
-beyond its limit becomes a bounded row instead (contact.py): the same law, but never more than the limit.
+beyond its limit becomes a bounded row instead (joint_rows.py): the same law, but never more than the limit.
 """
 
 from types import SimpleNamespace
 
 import warp as wp
 
-from .types import TORQUE, VELOCITY
+from .types import DRIVE, TORQUE, VELOCITY
 
 
 def make_actuation(t, s):
-    real, Model, Params, Dof = t.real, t.Model, t.Params, t.Dof
+    real, Model, Params, Dof, JointRow = t.real, t.Model, t.Params, t.Dof, t.JointRow
     clip = s.clip
 
     @wp.func
@@ -51,38 +51,51 @@ def make_actuation(t, s):
         return force
 
     @wp.func
-    def drive_force(
-        model: Model, params: Params, env: int, k: int, q: wp.array(dtype=real), qd: wp.array(dtype=real), u: real
-    ):
-        """Force of a PD drive if it acted on the present rate; beyond the limit it becomes a row."""
-        j = model.drive_dof[k]
-        kp, kd = drive_gains(model, params, env, k)
-        return drive_target(model, params, env, k, u, q[model.dof_q[j]]) - (model.dt * kp + kd) * qd[j]
+    def add_row(
+        model: Model, rows: wp.array(dtype=JointRow), count: int, kind: int, index: int, dof: int, sign: real,
+        low: real, high: real,
+    ):  # fmt: skip
+        """Put a joint's row at the end of the list; returns its new length."""
+        rows[count].kind = kind
+        rows[count].index = index
+        rows[count].dof = dof
+        rows[count].link = model.dof_link[dof]
+        rows[count].sign = sign
+        rows[count].low = low
+        rows[count].high = high
+        return count + 1
 
     @wp.func
     def drive_forces(
         model: Model, params: Params, env: int, q: wp.array(dtype=real), qd: wp.array(dtype=real),
-        u: wp.array(dtype=real), dofs: wp.array(dtype=Dof),
+        u: wp.array(dtype=real), dofs: wp.array(dtype=Dof), rows: wp.array(dtype=JointRow),
     ):  # fmt: skip
+        """Adds the drives' forces; returns how many of them became rows."""
         h = model.dt
+        count = int(0)
         for k in range(model.num_drives):
             j = model.drive_dof[k]
             limit = params.effort_limit[env, k]
             if model.drive_type[k] == TORQUE:
                 dofs[j].u = dofs[j].u + clip(model.gear[k] * u[k], limit)
             else:
-                force = drive_force(model, params, env, k, q, qd, u[k])
+                kp, kd = drive_gains(model, params, env, k)
+                damping = h * kp + kd
+                force = drive_target(model, params, env, k, u[k], q[model.dof_q[j]]) - damping * qd[j]
                 if wp.abs(force) <= limit:
-                    kp, kd = drive_gains(model, params, env, k)
                     dofs[j].u = dofs[j].u + force
-                    dofs[j].diagonal = dofs[j].diagonal + h * (kd + h * kp)
+                    dofs[j].diagonal = dofs[j].diagonal + h * damping
+                else:
+                    count = add_row(model, rows, count, DRIVE, k, j, real(1.0), -limit * h, limit * h)
+        return count
 
     @wp.func
     def actuation(
         model: Model, params: Params, env: int, q: wp.array(dtype=real), qd: wp.array(dtype=real),
-        u: wp.array(dtype=real), dofs: wp.array(dtype=Dof),
+        u: wp.array(dtype=real), dofs: wp.array(dtype=Dof), rows: wp.array(dtype=JointRow),
     ):  # fmt: skip
+        """Forces dofs.u and their implicit part dofs.diagonal; returns how many joint rows it made."""
         passive_forces(model, params, env, q, qd, dofs)
-        drive_forces(model, params, env, q, qd, u, dofs)
+        return drive_forces(model, params, env, q, qd, u, dofs, rows)
 
     return SimpleNamespace(**locals())

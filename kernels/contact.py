@@ -12,11 +12,11 @@ from types import SimpleNamespace
 
 import warp as wp
 
-from .types import DRIVE, DRY_FRICTION, FREE, LIMIT, TORQUE
+from .types import FREE
 
 
-def make_contact(t, s, actuation):
-    real, vec3, vec6, mat33, mat36 = t.real, t.vec3, t.vec6, t.mat33, t.mat36
+def make_contact(t):
+    real, vec3, mat33, mat36 = t.real, t.vec3, t.mat33, t.mat36
     Model, Params, Link, Dof, Contact, JointRow = t.Model, t.Params, t.Link, t.Dof, t.Contact, t.JointRow
 
     @wp.func
@@ -132,94 +132,6 @@ def make_contact(t, s, actuation):
         b = velocity + acceleration * model.dt
         b[0] = b[0] + contact_bias(model, params, env, contact, velocity[0])
         return b
-
-    @wp.func
-    def add_joint_row(
-        model: Model, rows: wp.array(dtype=JointRow), count: int, kind: int, index: int, dof: int, sign: real,
-        low: real, high: real,
-    ):  # fmt: skip
-        rows[count].kind = kind
-        rows[count].index = index
-        rows[count].dof = dof
-        rows[count].link = model.dof_link[dof]
-        rows[count].sign = sign
-        rows[count].low = low
-        rows[count].high = high
-        return count + 1
-
-    @wp.func
-    def find_joint_rows(
-        model: Model, params: Params, env: int, q: wp.array(dtype=real), qd: wp.array(dtype=real),
-        u: wp.array(dtype=real), rows: wp.array(dtype=JointRow),
-    ):  # fmt: skip
-        """List joints beyond a limit, drives beyond their effort and joints with dry friction; returns how many."""
-        count = int(0)
-        o = real(0.0)
-        for n in range(model.num_limited):
-            j = model.limited[n]
-            x = q[model.dof_q[j]]
-            if x < params.lower[env, j]:
-                count = add_joint_row(model, rows, count, LIMIT, 0, j, real(1.0), o, real(wp.inf))
-            elif x > params.upper[env, j]:
-                count = add_joint_row(model, rows, count, LIMIT, 0, j, real(-1.0), o, real(wp.inf))
-        for k in range(model.num_drives):
-            if model.drive_type[k] != TORQUE:
-                limit = params.effort_limit[env, k]
-                if wp.abs(actuation.drive_force(model, params, env, k, q, qd, u[k])) > limit:
-                    high = limit * model.dt
-                    count = add_joint_row(model, rows, count, DRIVE, k, model.drive_dof[k], real(1.0), -high, high)
-        for n in range(model.num_rubbing):
-            j = model.rubbing[n]
-            high = params.frictionloss[env, j] * model.dt
-            count = add_joint_row(model, rows, count, DRY_FRICTION, 0, j, real(1.0), -high, high)
-        return count
-
-    @wp.func
-    def joint_row_terms(
-        model: Model, params: Params, env: int, q: wp.array(dtype=real), u: wp.array(dtype=real),
-        row: wp.ref[JointRow],
-    ):  # fmt: skip
-        """Bias and compliance of a joint's row."""
-        bias = real(0.0)
-        cfm = real(0.0)
-        j = row.dof
-        if row.kind == LIMIT:
-            gap = q[model.dof_q[j]] - params.lower[env, j]
-            if row.sign < real(0.0):
-                gap = params.upper[env, j] - q[model.dof_q[j]]
-            bias = params.erp[env] * gap / model.dt
-            cfm = params.cfm[env]
-        elif row.kind == DRIVE:
-            # x = h tau with tau = kp (target - q - h v) - kd v, solved for v: v + x cfm + bias = 0
-            kp, kd = actuation.drive_gains(model, params, env, row.index)
-            gain = model.dt * kp + kd
-            bias = -actuation.drive_target(model, params, env, row.index, u[row.index], q[model.dof_q[j]]) / gain
-            cfm = real(1.0) / (model.dt * gain)
-        return bias, cfm
-
-    @wp.func
-    def joint_row(
-        model: Model, params: Params, env: int, q: wp.array(dtype=real), qd: wp.array(dtype=real),
-        u: wp.array(dtype=real), row: wp.ref[JointRow], dofs: wp.array(dtype=Dof), path: wp.array(dtype=real),
-    ):  # fmt: skip
-        """Up pass of a joint's row; returns its entry of b."""
-        link = row.link
-        f = vec6()
-        acceleration = real(0.0)
-        depth = model.depth[link]
-        for n in range(depth):
-            d = depth - 1 - n
-            j = model.chain[link, d]
-            uj = wp.dot(f, dofs[j].S)
-            if j == row.dof:
-                uj += row.sign
-            path[d] = uj
-            uD = uj * dofs[j].Dinv
-            acceleration += uD * dofs[j].u
-            f = f - dofs[j].U * uD
-        bias, cfm = joint_row_terms(model, params, env, q, u, row)
-        row.cfm = cfm
-        return row.sign * qd[row.dof] + acceleration * model.dt + bias
 
     @wp.func
     def side_block(model: Model, i: int, l: int, one: wp.array(dtype=vec3), two: wp.array(dtype=vec3)):

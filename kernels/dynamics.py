@@ -59,15 +59,30 @@ def make_dynamics(t, s):
     @wp.func
     def articulate_free(link: wp.ref[Link], dofs: wp.array(dtype=Dof), start: int):
         """The same for a free joint, whose axes are unit vectors: U is a column of what is left of IA."""
-        IA = link.IA
-        pA = link.pA
-        for n in range(6):
-            d = 5 - n
-            k = (d + 3) % 6  # qd has the linear part first, spatial vectors the angular part
-            U = s.sym6_column(IA, k)
-            UD = eliminate(dofs[start + d], U, U[k], pA[k])
-            IA = IA - s.sym6_outer(U, UD)
-            pA = pA + UD * dofs[start + d].u
+        I = link.IA
+        p = link.pA
+        U = vec6(I[2], I[7], I[11], I[12], I[13], I[14])
+        UD = eliminate(dofs[start + 5], U, U[2], p[2])
+        I = I - s.sym6_outer(U, UD)
+        p = p + UD * dofs[start + 5].u
+        U = vec6(I[1], I[6], I[7], I[8], I[9], I[10])
+        UD = eliminate(dofs[start + 4], U, U[1], p[1])
+        I = I - s.sym6_outer(U, UD)
+        p = p + UD * dofs[start + 4].u
+        U = vec6(I[0], I[1], I[2], I[3], I[4], I[5])
+        UD = eliminate(dofs[start + 3], U, U[0], p[0])
+        I = I - s.sym6_outer(U, UD)
+        p = p + UD * dofs[start + 3].u
+        U = vec6(I[5], I[10], I[14], I[17], I[19], I[20])
+        UD = eliminate(dofs[start + 2], U, U[5], p[5])
+        I = I - s.sym6_outer(U, UD)
+        p = p + UD * dofs[start + 2].u
+        U = vec6(I[4], I[9], I[13], I[16], I[18], I[19])
+        UD = eliminate(dofs[start + 1], U, U[4], p[4])
+        I = I - s.sym6_outer(U, UD)
+        p = p + UD * dofs[start + 1].u
+        U = vec6(I[3], I[8], I[12], I[15], I[16], I[17])
+        UD = eliminate(dofs[start + 0], U, U[3], p[3])
 
     @wp.func
     def factorise(model: Model, params: Params, env: int, links: wp.array(dtype=Link), dofs: wp.array(dtype=Dof)):

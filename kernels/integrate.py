@@ -7,7 +7,7 @@ import warp as wp
 from .types import FREE, SPHERICAL
 
 
-def make_integrate(t, s, kinematics):
+def make_integrate(t, kinematics):
     real, vec3, quat = t.real, t.vec3, t.quat
     Model, Dof = t.Model, t.Dof
     RUNAWAY = wp.constant(real(1e6))  # rad/s or m/s: no robot moves that fast, so the simulation has diverged

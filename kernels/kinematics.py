@@ -34,6 +34,16 @@ def make_kinematics(t, s):
         return O
 
     @wp.func
+    def rotate_rows(R: mat33, axis: vec3, n: vec3, sn: real, cs: real):
+        """R times the rotation about axis (Rodrigues' formula, row by row); n = R axis."""
+        tilt = axis * (real(1.0) - cs)
+        return wp.matrix_from_rows(
+            R[0] * cs + wp.cross(R[0], axis) * sn + tilt * n[0],
+            R[1] * cs + wp.cross(R[1], axis) * sn + tilt * n[1],
+            R[2] * cs + wp.cross(R[2], axis) * sn + tilt * n[2],
+        )
+
+    @wp.func
     def free_kinematics(
         model: Model, i: int, q: wp.array(dtype=real), qd: wp.array(dtype=real), world: wp.ref[Link],
         link: wp.ref[Link], dofs: wp.array(dtype=Dof),
@@ -61,7 +71,9 @@ def make_kinematics(t, s):
     ):  # fmt: skip
         j = model.v_start[i]
         k = model.q_start[i]
-        R = parent.R @ params.joint_rot[env, i - 1]
+        R = parent.R
+        if model.turned[i] != 0:
+            R = R @ params.joint_rot[env, i - 1]
         r = vec3()
         if model.parent[i] > 0:
             r = parent.r + parent.R @ params.joint_pos[env, i - 1]
@@ -80,11 +92,7 @@ def make_kinematics(t, s):
             S = vec6()
             if model.joint_type[i] == REVOLUTE:
                 S = spatial(n, wp.cross(r, n))
-                sn = wp.sin(q[k])
-                cs = wp.cos(q[k])
-                R = R @ (
-                    wp.outer(axis, axis) * (real(1.0) - cs) + wp.identity(n=3, dtype=real) * cs + wp.skew(axis) * sn
-                )
+                R = rotate_rows(R, axis, n, wp.sin(q[k]), wp.cos(q[k]))
             else:
                 S = spatial(vec3(), n)
                 r = r + n * q[k]

@@ -6,10 +6,13 @@ from types import SimpleNamespace
 import warp as wp
 
 from .actuation import make_actuation
+from .collision import make_collision
 from .contact import make_contact
 from .detection import make_detection
 from .dynamics import make_dynamics
+from .frames import make_frames
 from .integrate import make_integrate
+from .joint_rows import make_joint_rows
 from .kinematics import make_kinematics
 from .pgs import make_pgs
 from .spatial import make_spatial
@@ -24,20 +27,27 @@ def module_options():
 
 
 @cache
-def make_rollout(real, sizes: Sizes):
-    """The forward rollout kernel for one precision and size."""
-    from .frames import make_frames
-    from .collision import make_collision
+def make_stages(real, sizes: Sizes):
+    """The device functions of all stages, for one precision and size."""
     t = make_types(real, sizes)
     spatial = make_spatial(t)
     kinematics = make_kinematics(t, spatial)
     actuation = make_actuation(t, spatial)
     dynamics = make_dynamics(t, spatial)
-    detection = make_detection(t, kinematics, make_frames(t), make_collision(t))
-    contact = make_contact(t, spatial, actuation)
+    joint_rows = make_joint_rows(t, actuation)
+    contact = make_contact(t)
     pgs = make_pgs(t, spatial)
-    integrate = make_integrate(t, spatial, kinematics)
-    step = make_step(t, kinematics, actuation, dynamics, detection, contact, pgs, integrate)
+    detection = make_detection(t, kinematics, make_frames(t), make_collision(t))
+    integrate = make_integrate(t, kinematics)
+    step = make_step(t, kinematics, actuation, dynamics, detection, joint_rows, contact, pgs, integrate)
+    return SimpleNamespace(**locals())
+
+
+@cache
+def make_rollout(real, sizes: Sizes):
+    """The forward rollout kernel for one precision and size."""
+    stages = make_stages(real, sizes)
+    t, step = stages.t, stages.step
     Model, Params, Memory = t.Model, t.Params, step.Memory
 
     @wp.kernel(module="unique", enable_backward=False, module_options=module_options())
@@ -83,4 +93,4 @@ def make_rollout(real, sizes: Sizes):
         diverged[env] = at
         dropped[env] = lost
 
-    return SimpleNamespace(t=t, rollout=rollout)
+    return rollout

@@ -121,13 +121,4 @@ def make_spatial(t):
             a[5] * b[5],
         )  # fmt: skip
 
-    @wp.func
-    def sym6_column(I: sym6, k: int):
-        """Column k; of a symmetric matrix also row k."""
-        c = vec6()
-        for i in range(6):
-            lo = wp.min(i, k)
-            c[i] = I[lo * (11 - lo) / 2 + wp.max(i, k)]
-        return c
-
     return SimpleNamespace(**locals())

@@ -7,7 +7,7 @@ import warp as wp
 from .types import PACK, memory
 
 
-def make_step(t, kinematics, actuation, dynamics, detection, contact, pgs, integrate):
+def make_step(t, kinematics, actuation, dynamics, detection, joint_rows, contact, pgs, integrate):
     real, vec3, pack = t.real, t.vec3, t.pack
     Model, Params, Link, Dof, Contact, JointRow = t.Model, t.Params, t.Link, t.Dof, t.Contact, t.JointRow
 
@@ -85,18 +85,18 @@ def make_step(t, kinematics, actuation, dynamics, detection, contact, pgs, integ
     ):  # fmt: skip
         """All of a step but the integration: leaves the rate changes in work.dofs."""
         kinematics.kinematics(model, params, env, q, qd, work.links, work.dofs)
-        actuation.actuation(model, params, env, q, qd, u, work.dofs)
+        nj = actuation.actuation(model, params, env, q, qd, u, work.dofs, work.joint_rows)
         dynamics.factorise(model, params, env, work.links, work.dofs)
 
         nc, dropped = detection.detect(model, params, env, q, work.links, work.contacts)
-        nj = contact.find_joint_rows(model, params, env, q, qd, u, work.joint_rows)
+        nj = joint_rows.find_rows(model, params, env, q, work.joint_rows, nj)
         for k in range(nc):
             b = contact.contact_rows(model, params, env, work.contacts[k], work.links, work.dofs, work.paths[k])
             for r in range(3):
                 work.y[3 * k + r] = b[r]
         for k in range(nj):
             row = 3 * nc + k
-            work.y[row] = contact.joint_row(
+            work.y[row] = joint_rows.propagate_row(
                 model, params, env, q, qd, u, work.joint_rows[k], work.dofs, work.joint_paths[k]
             )
         contact.delassus(

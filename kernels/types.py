@@ -49,7 +49,8 @@ class Sizes:
 
 
 @cache
-def make_types(real, sizes: Sizes):
+def make_arguments(real):
+    """What kernels of every size take: vector types, Model and Params of one precision."""
     vec3 = wp.types.vector(length=3, dtype=real)
     vec6 = wp.types.vector(length=6, dtype=real)  # spatial vector, or a packed symmetric 3x3
     sym6 = wp.types.vector(length=21, dtype=real)  # upper triangle of a symmetric 6x6, row by row
@@ -64,13 +65,14 @@ def make_types(real, sizes: Sizes):
 
         num_links: int  # with the world
         num_dofs: int
-        parent: wp.array(dtype=int)
+        parent: wp.array(dtype=int)  # [link], like the next ones
         root: wp.array(dtype=int)  # the link of the same tree that hangs on the world
         joint_type: wp.array(dtype=int)
         num_joint_dofs: wp.array(dtype=int)
         q_start: wp.array(dtype=int)
         v_start: wp.array(dtype=int)
         axis: wp.array(dtype=vec3)
+        turned: wp.array(dtype=int)  # 0: joint_rot is the identity and need not be multiplied
         depth: wp.array(dtype=int)  # dofs from the root to the link, its own included
         chain: wp.array2d(dtype=int)  # [link, d]: dof number d on the path root..link
         common: wp.array2d(dtype=int)  # [link, link]: dofs that the two paths share
@@ -86,12 +88,14 @@ def make_types(real, sizes: Sizes):
         drive_type: wp.array(dtype=int)
         gear: wp.array(dtype=real)
         num_pairs: int
-        pair_kind: wp.array(dtype=int)  # index into Sizes.kinds is not needed: 8 * type_a + type_b
+        pair_kind: wp.array(dtype=int)  # detection.kind_of
         pair_a: wp.array(dtype=int)
         pair_b: wp.array(dtype=int)
         shape_link: wp.array(dtype=int)
+        shape_type: wp.array(dtype=int)
         shape_rot: wp.array(dtype=mat33)
-        shape_bound: wp.array(dtype=real)  # share of |size| that bounds the shape; for meshes the radius itself
+        shape_normal: wp.array(dtype=vec3)  # z axis of shape_rot
+        shape_bound: wp.array(dtype=real)  # radius of a mesh
         vertex_start: wp.array(dtype=int)  # [shape]: hull corners of a mesh
         vertex_count: wp.array(dtype=int)
         vertices: wp.array(dtype=vec3)
@@ -127,6 +131,15 @@ def make_types(real, sizes: Sizes):
         erp: wp.array(dtype=real)  # share of the penetration removed per step
         cfm: wp.array(dtype=real)  # 1/kg, compliance of normal and limit rows
 
+    return SimpleNamespace(**locals())
+
+
+@cache
+def make_types(real, sizes: Sizes):
+    """The types of one precision, with the working memory of a step."""
+    a = make_arguments(real)
+    vec3, vec6, sym6, mat33 = a.vec3, a.vec6, a.sym6, a.mat33
+
     @wp.struct
     class Link:
         """Working memory of one link during a step."""
@@ -160,8 +173,7 @@ def make_types(real, sizes: Sizes):
         feature: int  # which of the pair's possible points
         link_a: int
         link_b: int
-        origin: int  # link whose tree's origin p is relative to
-        p: vec3
+        p: vec3  # relative to the origin of link_a's tree (of link_b's, if link_a is the world)
         shift: vec3  # p + shift is relative to the origin of link_b's tree
         n: vec3  # from b to a
         t: vec3
@@ -186,7 +198,7 @@ def make_types(real, sizes: Sizes):
         cfm: real
         x: real
 
-    return SimpleNamespace(**locals())
+    return SimpleNamespace(**vars(a), sizes=sizes, Link=Link, Dof=Dof, Contact=Contact, JointRow=JointRow)
 
 
 def memory(t, dtype, count):

@@ -2,26 +2,42 @@
 
 from __future__ import annotations
 
-import contextlib
 import warnings
 from collections.abc import Mapping
+from dataclasses import dataclass
 
-import numpy as np
 import torch
 import warp as wp
 
-from . import parameters
+from . import checks, parameters
+from .device_model import broadcast, check_parameters, model_struct, params_struct, turned_joints
+from .kernels.queries import make_contacts, make_forward_dynamics, make_link_poses, make_mass_matrix
 from .kernels.rollout import make_rollout
+from .kernels.types import Sizes, make_arguments
 from .launch import Launcher
 from .model import Model
-from .rotations import quat_to_matrix
-from .topology import sizes_of, tables
+from .topology import sizes_of
 
 PRECISIONS = {"float32": (wp.float32, torch.float32), "float64": (wp.float64, torch.float64)}
 
 
+@dataclass(frozen=True)
+class Contacts:
+    """Contacts that one step resolves. Slots that are not `active` hold zeros."""
+
+    points: torch.Tensor  # (num_envs, slots, 3) m, world
+    normals: torch.Tensor  # (num_envs, slots, 3) unit, on the pair's first shape
+    depths: torch.Tensor  # (num_envs, slots) m, penetration
+    impulses: torch.Tensor  # (num_envs, slots, 3) N s, on the pair's first shape, world axes
+    active: torch.Tensor  # (num_envs, slots) bool
+    pairs: torch.Tensor  # (num_envs, slots) int, row of model.pairs
+    sweeps: torch.Tensor  # (num_envs,) int, solver iterations made
+    residual: torch.Tensor  # (num_envs,) N s, largest change of an impulse in the last sweep
+    dropped: torch.Tensor  # (num_envs,) int, contacts that had no room
+
+
 class Simulator:
-    """Thousands of copies of a model, stepped together, one per thread.
+    """Many copies of a model, stepped together, one per thread.
 
     Args:
         model: what to simulate, from `load` or `combine`.
@@ -29,16 +45,16 @@ class Simulator:
         device: "cpu" or "cuda:0"; by default the first CUDA device if there is one.
         dtype: "float32" or "float64".
         dt: seconds per step.
-        substeps: steps of dt per control; the control is held in between.
+        substeps: steps of dt per control, which is held in between.
         iterations: sweeps of the contact solver at most.
         tolerance: N s; the solver stops early once no impulse changes by more.
-        threads: CPU threads to spread the environments over; by default all cores. Results do not depend on it.
+        threads: CPU threads to spread the environments over, by default all cores. Results do not depend on it.
         friction: "cone" (Coulomb) or "pyramid" (each tangent limited by itself, as in the paper).
         erp: share of a penetration or limit violation that is removed per step.
         cfm: 1/kg, compliance of contact normals and joint limits.
-        restitution_threshold: m/s; slower impacts do not bounce. By default 0.05, or three steps of free fall.
+        restitution_threshold: m/s; slower impacts do not bounce. By default 0.05 or three steps of free fall.
         max_contacts: contacts at once per environment; beyond it the deepest are kept and `dropped_contacts` counts.
-        validate: check inputs for numbers that are not finite; by default on the CPU only, where it costs no sync.
+        validate: refuse states and controls that are not finite; by default on the CPU only, where it costs no sync.
     """
 
     def __init__(
@@ -60,69 +76,220 @@ class Simulator:
         max_contacts: int = 32,
         validate: bool | None = None,
     ):
+        if not isinstance(model, Model):
+            raise TypeError(f"model is a {type(model).__name__}; it must be a Model, as wa.load(...) returns.")
+        dtype = str(dtype).removeprefix("torch.")
+        if dtype not in PRECISIONS:
+            raise ValueError(f"dtype is {dtype!r}; it must be 'float32' or 'float64'.")
+        if friction not in ("cone", "pyramid"):
+            raise ValueError(f"friction is {friction!r}; it must be 'cone' or 'pyramid'.")
         self.model = model
-        self.num_envs = num_envs
-        self.dt, self.substeps = dt, substeps
-        self.device = _device(device)
-        self.torch_device = torch.device(str(self.device))
+        self.num_envs = checks.whole("num_envs", num_envs, 1)
+        self.substeps = checks.whole("substeps", substeps, 1)
+        checks.positive("dt", dt)
+        checks.positive("tolerance", tolerance, zero=True)
+        self.dt = float(dt)
+        self.device = checks.device(device)
+        self.validate = self.device.is_cpu if validate is None else validate
         self._real, self.dtype = PRECISIONS[dtype]
-        self._sizes = sizes_of(model, max_contacts)
-        self._kernels = make_rollout(self._real, self._sizes)
-        self._launcher = Launcher(self.device, num_envs, threads)
-        t = self._kernels.t
-
-        self._model = t.Model()
-        for name, value in tables(model).items():
-            setattr(self._model, name, value if isinstance(value, int) else self._array(value, int))
-        self._model.axis = self._array(np.vstack([np.zeros(3), model.axis]), t.vec3)
-        self._model.spring_ref = self._array(model.spring_ref, self._real)
-        self._model.gear = self._array(model.gear, self._real)
-        rot = [quat_to_matrix(shape.quat) for shape in model.shapes]
-        self._model.shape_rot = self._array(np.array(rot).reshape(-1, 3, 3), t.mat33)
-        self._model.dt = dt
-        self._model.iterations = iterations
-        self._model.tolerance = tolerance
-        self._model.pyramid = int(friction == "pyramid")
-        self._model.restitution_threshold = 0.05
-
-        values = parameters.defaults(model, erp, cfm)
-        self.params = {
-            k: torch.as_tensor(v, dtype=self.dtype, device=self.torch_device).expand(num_envs, *v.shape) for k, v in values.items()
+        self._like = torch.empty(0, dtype=self.dtype, device=wp.device_to_torch(self.device))
+        self._launcher = Launcher(self.device, self.num_envs, threads)
+        self._sizes = sizes_of(model, checks.whole("max_contacts", max_contacts, 1))
+        if restitution_threshold is None:
+            restitution_threshold = max(0.05, 3.0 * float(abs(model.gravity).max()) * dt)
+        solver = {
+            "dt": dt,
+            "iterations": checks.whole("iterations", iterations, 0),
+            "tolerance": tolerance,
+            "pyramid": int(friction == "pyramid"),
+            "restitution_threshold": restitution_threshold,
         }
-        self._params = t.Params()
-        for k, v in self.params.items():
-            if k == "joint_quat":
-                m = torch.as_tensor(quat_to_matrix(values[k]), dtype=self.dtype).expand(num_envs, -1, 3, 3)
-                self._keep = m
-                self._params.joint_rot = wp.from_torch(m, dtype=t.mat33, requires_grad=False)
-            elif k in ("erp", "cfm"):
-                setattr(self._params, k, wp.from_torch(v[:, 0], requires_grad=False))
-            else:
-                dt_ = {"gravity": t.vec3, "com": t.vec3, "joint_pos": t.vec3, "shape_pos": t.vec3, "shape_size": t.vec3, "inertia": t.mat33}.get(k, self._real)
-                setattr(self._params, k, wp.from_torch(v, dtype=dt_, requires_grad=False))
-        self._diverged = torch.full((num_envs,), -1, dtype=torch.int32, device=self.torch_device)
-        self._dropped = torch.zeros(num_envs, dtype=torch.int32, device=self.torch_device)
+        self._types = make_arguments(self._real)
+        self._model = model_struct(self._types, model, self.device, solver)
+        self._shapes = parameters.shapes(model)
+        self.params = self._default_params(erp, cfm)
+        """Default parameters: name -> (num_envs, ...), one shared value seen from every environment. `clone` to change."""
+        self._turn(self.params["joint_quat"])
+        self._params, self._held = params_struct(self._types, self.params)
+        self._diverged = torch.full((self.num_envs,), -1, dtype=torch.int32, device=self._like.device)
+        self._dropped = torch.zeros(self.num_envs, dtype=torch.int32, device=self._like.device)
 
-    def _array(self, values, dtype) -> wp.array:
-        return wp.array(np.ascontiguousarray(values), dtype=dtype, device=self.device)
+    # -- what a user starts from
 
-    def initial_state(self):
-        q = torch.as_tensor(self.model.q0.copy(), dtype=self.dtype, device=self.torch_device).repeat(self.num_envs, 1)
-        return q, torch.zeros(self.num_envs, self.model.nv, dtype=self.dtype, device=self.torch_device)
+    def initial_state(self) -> tuple[torch.Tensor, torch.Tensor]:
+        """(num_envs, nq) default pose and (num_envs, nv) zero velocity."""
+        q = self._like.new_tensor(self.model.q0.copy()).repeat(self.num_envs, 1)
+        return q, self._like.new_zeros(self.num_envs, self.model.nv)
 
-    def rollout(self, q, qd, u):
-        T = u.shape[0]
-        qs = torch.empty(T + 1, *q.shape, dtype=self.dtype)
-        qds = torch.empty(T + 1, *qd.shape, dtype=self.dtype)
-        qs[0] = q
-        qds[0] = qd
-        f = lambda x: wp.from_torch(x, requires_grad=False)
-        self._launcher.run(
-            self._kernels.rollout, self.num_envs,
-            [self._model, self._params], [self.substeps, 1, f(u), f(q), f(qd), f(qs[1:]), f(qds[1:]), f(self._diverged), f(self._dropped)],
-        )
+    def initial_control(self) -> torch.Tensor:
+        """(num_envs, nu) control that goes with the default pose."""
+        return self._like.new_tensor(self.model.u0.copy()).repeat(self.num_envs, 1)
+
+    # -- simulation
+
+    def step(self, q, qd, u=None, *, substeps: int | None = None, params: Mapping | None = None):
+        """State after one control step of `substeps` times dt.
+
+        Args:
+            q, qd: (num_envs, nq) and (num_envs, nv).
+            u: (num_envs, nu); by default the control that goes with the default pose.
+            params: parameters that differ from `self.params`, by name; (num_envs, ...) or shared.
+        """
+        u = self._control(u)
+        qs, qds = self._simulate(q, qd, u[None], substeps, params, 1)
+        return qs[0], qds[0]
+
+    def rollout(self, q, qd, u, *, substeps: int | None = None, params: Mapping | None = None, checkpoint_every: int = 1):
+        """States (T + 1, num_envs, nq) and (T + 1, num_envs, nv) of T control steps, the initial one included.
+
+        Args:
+            u: (T, num_envs, nu).
+            checkpoint_every: keep only every k-th state (and the last): 1 + ceil(T / k) rows.
+        """
+        every = checks.whole("checkpoint_every", checkpoint_every, 1)
+        u = checks.state("u", u, (-1, self.num_envs, self.model.nu), self._like, self.validate)
+        qs, qds = self._simulate(q, qd, u, substeps, params, every, initial=True)
         return qs, qds
 
+    def _simulate(self, q, qd, u, substeps, params, every, initial=False):
+        q, qd = self._state(q, qd)
+        self._refuse_gradients(q, qd, u, *(params or {}).values())
+        substeps = self.substeps if substeps is None else checks.whole("substeps", substeps, 1)
+        steps = u.shape[0]
+        rows = -(-steps // every)
+        first = int(initial)
+        qs, qds = q.new_empty(first + rows, *q.shape), qd.new_empty(first + rows, *qd.shape)
+        if initial:
+            qs[0], qds[0] = q, qd
+        if steps:
+            self._run(make_rollout, params, substeps, every, u, q, qd, qs[first:], qds[first:], self._diverged, self._dropped)
+            self._report()
+        return qs, qds
 
-def _device(device):
-    return wp.get_device(device or ("cuda:0" if wp.is_cuda_available() else "cpu"))
+    @property
+    def diverged(self) -> torch.Tensor:
+        """Indices of the environments that ran away in the last step or rollout; each was stopped where it was."""
+        return torch.nonzero(self._diverged >= 0).flatten()
+
+    @property
+    def dropped_contacts(self) -> torch.Tensor:
+        """(num_envs,) contacts of the last step or rollout that had no room, summed over its steps."""
+        return self._dropped
+
+    # -- questions about a state
+
+    def forward_dynamics(self, q, qd, tau, *, params: Mapping | None = None) -> torch.Tensor:
+        """Accelerations (num_envs, nv) from joint forces tau (num_envs, nv), without contacts.
+
+        tau is all that acts on the joints: springs, damping, drives and limits are not added.
+        """
+        q, qd = self._state(q, qd)
+        tau = checks.state("tau", tau, (self.num_envs, self.model.nv), self._like, self.validate)
+        self._refuse_gradients(q, qd, tau)
+        qdd = torch.empty_like(qd)
+        self._run(make_forward_dynamics, params, q, qd, tau, qdd)
+        return qdd
+
+    def mass_matrix(self, q, *, params: Mapping | None = None) -> torch.Tensor:
+        """Joint-space inertia (num_envs, nv, nv), armature included."""
+        q, qd = self._state(q, None)
+        M = q.new_zeros(self.num_envs, self.model.nv, self.model.nv)
+        self._run(make_mass_matrix, params, q, qd, M)
+        return M
+
+    def link_poses(self, q, *, params: Mapping | None = None) -> torch.Tensor:
+        """World position and quaternion xyzw (num_envs, links, 7) of every link, in the order of model.link_names."""
+        q, qd = self._state(q, None)
+        poses = q.new_empty(self.num_envs, self.model.num_links, 7)
+        frames = wp.array(self.model.frame_pos, dtype=self._types.vec3, device=self.device)
+        self._run(make_link_poses, params, frames, q, qd, poses)
+        return poses
+
+    def contacts(self, q, qd, u=None, *, params: Mapping | None = None) -> Contacts:
+        """The contacts that a step of dt from this state would resolve, and their impulses."""
+        q, qd = self._state(q, qd)
+        u = self._control(u)
+        slots = max(self._sizes.contacts, 1)
+        points, normals, impulses = (q.new_zeros(self.num_envs, slots, 3) for _ in range(3))
+        depths, change = q.new_zeros(self.num_envs, slots), q.new_zeros(self.num_envs)
+        pairs = torch.zeros(self.num_envs, slots, dtype=torch.int32, device=q.device)
+        counts = torch.zeros(self.num_envs, 4, dtype=torch.int32, device=q.device)
+        self._run(make_contacts, params, q, qd, u, points, normals, depths, impulses, pairs, counts, change)
+        active = torch.arange(slots, device=q.device) < counts[:, :1]
+        return Contacts(points, normals, depths, impulses, active, pairs, counts[:, 2], change, counts[:, 3])
+
+    # -- without torch
+
+    def step_warp(self, state_in, control: wp.array, state_out) -> None:
+        """One control step on Warp arrays: state_in and state_out are (q, qd), control is (num_envs, nu)."""
+        q, qd = state_in
+        out = [a.reshape((1, *a.shape)) for a in state_out]
+        u = control.reshape((1, *control.shape))
+        self._run(make_rollout, None, self.substeps, 1, u, q, qd, *out, self._diverged, self._dropped)
+
+    # -- inner workings
+
+    def _default_params(self, erp: float, cfm: float) -> dict[str, torch.Tensor]:
+        values = parameters.defaults(self.model, erp, cfm)
+        return {
+            name: self._like.new_tensor(value.copy()).expand(self.num_envs, *value.shape) for name, value in values.items()
+        }
+
+    def _turn(self, joint_quat: torch.Tensor) -> None:
+        one = joint_quat[:1] if joint_quat.stride(0) == 0 else joint_quat
+        flags = turned_joints(one.detach().cpu().numpy())
+        self._model.turned = wp.array(flags, dtype=int, device=self.device)
+
+    def _params_of(self, params: Mapping | None):
+        if not params:
+            return self._params, self._held
+        values = dict(self.params)
+        for name, value in params.items():
+            if name not in self._shapes:
+                check_parameters(self.model, params)
+            values[name] = broadcast(name, value, self._shapes[name], self.num_envs, self._like)
+        check_parameters(self.model, {name: values[name] for name in params})
+        if "joint_quat" in params:
+            self._turn(values["joint_quat"])
+        return params_struct(self._types, values)
+
+    def _run(self, factory, params: Mapping | None, *arguments) -> None:
+        kernel = factory(self._real, self._kernel_sizes(factory))
+        struct, held = self._params_of(params)
+        inputs = [wp.from_torch(a, requires_grad=False) if isinstance(a, torch.Tensor) else a for a in arguments]
+        self._launcher.run(kernel, [self._model, struct], inputs)
+        del held  # alive until the launch has returned; on CUDA torch's allocator keeps stream order
+
+    def _kernel_sizes(self, factory) -> Sizes:
+        """Kernels that know nothing of contacts are shared by all models with as many links."""
+        if factory in (make_rollout, make_contacts):
+            return self._sizes
+        return Sizes(self._sizes.links, self._sizes.dofs, self._sizes.depth)
+
+    def _state(self, q, qd):
+        q = checks.state("q", q, (self.num_envs, self.model.nq), self._like, self.validate)
+        if qd is None:
+            return q, q.new_zeros(self.num_envs, self.model.nv)
+        return q, checks.state("qd", qd, (self.num_envs, self.model.nv), self._like, self.validate)
+
+    def _control(self, u):
+        if u is None:
+            return self.initial_control()
+        return checks.state("u", u, (self.num_envs, self.model.nu), self._like, self.validate)
+
+    def _refuse_gradients(self, *inputs) -> None:
+        if torch.is_grad_enabled() and any(isinstance(x, torch.Tensor) and x.requires_grad for x in inputs):
+            raise NotImplementedError("Gradients through the simulation are not implemented yet: call detach() first.")
+
+    def _report(self) -> None:
+        """Say at once that environments ran away, where looking costs no synchronisation."""
+        if not self.device.is_cpu:
+            return
+        bad = self.diverged
+        if len(bad):
+            warnings.warn(
+                f"{len(bad)} of {self.num_envs} environments diverged and were stopped where they were, first "
+                f"environment {int(bad[0])} at step {int(self._diverged[bad[0]])}; see Simulator.diverged.",
+                RuntimeWarning,
+                stacklevel=4,
+            )

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from .kernels.detection import kind_of
 from .kernels.types import Sizes
 from .model import NV, WORLD, DriveType, JointType, Model
 from .pairs import SLOTS
@@ -41,7 +42,7 @@ def tables(model: Model) -> dict[str, np.ndarray | int]:
     one_dof = dof_q >= 0
     limited = np.flatnonzero(one_dof & (np.isfinite(model.lower) | np.isfinite(model.upper)))
     rubbing = np.flatnonzero(one_dof & (model.frictionloss > 0))
-    kinds = [8 * model.shapes[a].type + model.shapes[b].type for a, b in model.pairs]
+    kinds = [kind_of(model.shapes[a].type, model.shapes[b].type) for a, b in model.pairs]
     return {
         "num_links": nl + 1,
         "num_dofs": model.nv,
@@ -68,6 +69,7 @@ def tables(model: Model) -> dict[str, np.ndarray | int]:
         "pair_a": model.pairs[:, 0],
         "pair_b": model.pairs[:, 1],
         "shape_link": np.array([shape.link + 1 for shape in model.shapes], int),
+        "shape_type": np.array([shape.type for shape in model.shapes], int),
     }
 
 

@@ -1,0 +1,82 @@
+"""Rows of joints in the contact problem: limits, drives beyond their effort, dry friction.
+
+Each is one bounded row on one dof: J is the unit vector of the dof (times a sign), low <= x <= high.
+"""
+
+from types import SimpleNamespace
+
+import warp as wp
+
+from .types import DRIVE, DRY_FRICTION, LIMIT
+
+
+def make_joint_rows(t, actuation):
+    real, vec6, Model, Params, Dof, JointRow = t.real, t.vec6, t.Model, t.Params, t.Dof, t.JointRow
+    add_row = actuation.add_row
+
+    @wp.func
+    def find_rows(
+        model: Model, params: Params, env: int, q: wp.array(dtype=real), rows: wp.array(dtype=JointRow), count: int
+    ):
+        """Add joints beyond a limit and joints with dry friction to the list; returns its new length."""
+        o = real(0.0)
+        for n in range(model.num_limited):
+            j = model.limited[n]
+            x = q[model.dof_q[j]]
+            if x < params.lower[env, j]:
+                count = add_row(model, rows, count, LIMIT, 0, j, real(1.0), o, real(wp.inf))
+            elif x > params.upper[env, j]:
+                count = add_row(model, rows, count, LIMIT, 0, j, real(-1.0), o, real(wp.inf))
+        for n in range(model.num_rubbing):
+            j = model.rubbing[n]
+            high = params.frictionloss[env, j] * model.dt
+            count = add_row(model, rows, count, DRY_FRICTION, 0, j, real(1.0), -high, high)
+        return count
+
+    @wp.func
+    def row_terms(
+        model: Model, params: Params, env: int, q: wp.array(dtype=real), u: wp.array(dtype=real), row: wp.ref[JointRow]
+    ):
+        """Bias and compliance of a row."""
+        bias = real(0.0)
+        cfm = real(0.0)
+        j = row.dof
+        if row.kind == LIMIT:
+            gap = q[model.dof_q[j]] - params.lower[env, j]
+            if row.sign < real(0.0):
+                gap = params.upper[env, j] - q[model.dof_q[j]]
+            bias = params.erp[env] * gap / model.dt
+            cfm = params.cfm[env]
+        elif row.kind == DRIVE:
+            # x = h tau with tau = kp (target - q - h v) - kd v, solved for v: v + x cfm + bias = 0
+            kp, kd = actuation.drive_gains(model, params, env, row.index)
+            gain = model.dt * kp + kd
+            bias = -actuation.drive_target(model, params, env, row.index, u[row.index], q[model.dof_q[j]]) / gain
+            cfm = real(1.0) / (model.dt * gain)
+        return bias, cfm
+
+    @wp.func
+    def propagate_row(
+        model: Model, params: Params, env: int, q: wp.array(dtype=real), qd: wp.array(dtype=real),
+        u: wp.array(dtype=real), row: wp.ref[JointRow], dofs: wp.array(dtype=Dof), path: wp.array(dtype=real),
+    ):  # fmt: skip
+        """Up pass of a row; returns its entry of b."""
+        link = row.link
+        f = vec6()
+        acceleration = real(0.0)
+        depth = model.depth[link]
+        for n in range(depth):
+            d = depth - 1 - n
+            j = model.chain[link, d]
+            uj = wp.dot(f, dofs[j].S)
+            if j == row.dof:
+                uj += row.sign
+            path[d] = uj
+            uD = uj * dofs[j].Dinv
+            acceleration += uD * dofs[j].u
+            f = f - dofs[j].U * uD
+        bias, cfm = row_terms(model, params, env, q, u, row)
+        row.cfm = cfm
+        return row.sign * qd[row.dof] + acceleration * model.dt + bias
+
+    return SimpleNamespace(**locals())

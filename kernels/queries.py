@@ -1,0 +1,144 @@
+"""Kernels that answer questions about a state without stepping it: accelerations, mass matrix, link poses, contacts."""
+
+from functools import cache
+
+import warp as wp
+
+from .rollout import make_stages, module_options
+from .types import Sizes, memory
+
+
+@cache
+def make_forward_dynamics(real, sizes: Sizes):
+    stages = make_stages(real, sizes)
+    t, kinematics, dynamics = stages.t, stages.kinematics, stages.dynamics
+    Model, Params, Link, Dof = t.Model, t.Params, t.Link, t.Dof
+    NL, NV = sizes.links + 1, sizes.dofs
+    LinkMemory, DofMemory = memory(t, Link, NL), memory(t, Dof, NV)
+
+    @wp.kernel(module="unique", enable_backward=False, module_options=module_options())
+    def forward_dynamics(
+        model: Model, params: Params, first: int, q: wp.array2d(dtype=real), qd: wp.array2d(dtype=real),
+        tau: wp.array2d(dtype=real), qdd: wp.array2d(dtype=real),
+    ):  # fmt: skip
+        """qdd = M^-1 (tau - C), by the articulated-body algorithm."""
+        env = first + wp.tid()
+        link_memory = LinkMemory()
+        dof_memory = DofMemory()
+        links = wp.array(ptr=wp.address_of(link_memory), shape=(NL,), dtype=Link)
+        dofs = wp.array(ptr=wp.address_of(dof_memory), shape=(NV,), dtype=Dof)
+        kinematics.kinematics(model, params, env, q[env], qd[env], links, dofs)
+        for j in range(model.num_dofs):
+            dofs[j].u = tau[env, j]
+            dofs[j].diagonal = params.armature[env, j]
+        dynamics.factorise(model, params, env, links, dofs)
+        dynamics.solve_down(model, links, dofs)
+        for j in range(model.num_dofs):
+            qdd[env, j] = dofs[j].dqd
+
+    return forward_dynamics
+
+
+@cache
+def make_mass_matrix(real, sizes: Sizes):
+    stages = make_stages(real, sizes)
+    t, kinematics, dynamics, spatial = stages.t, stages.kinematics, stages.dynamics, stages.spatial
+    Model, Params, Link, Dof = t.Model, t.Params, t.Link, t.Dof
+    NL, NV = sizes.links + 1, sizes.dofs
+    LinkMemory, DofMemory = memory(t, Link, NL), memory(t, Dof, NV)
+
+    @wp.kernel(module="unique", enable_backward=False, module_options=module_options())
+    def mass_matrix(
+        model: Model, params: Params, first: int, q: wp.array2d(dtype=real), qd: wp.array2d(dtype=real),
+        M: wp.array3d(dtype=real),
+    ):  # fmt: skip
+        """Composite-rigid-body algorithm (Featherstone, chapter 6); M comes in as zeros, armature is added."""
+        env = first + wp.tid()
+        link_memory = LinkMemory()
+        dof_memory = DofMemory()
+        links = wp.array(ptr=wp.address_of(link_memory), shape=(NL,), dtype=Link)
+        dofs = wp.array(ptr=wp.address_of(dof_memory), shape=(NV,), dtype=Dof)
+        kinematics.kinematics(model, params, env, q[env], qd[env], links, dofs)
+        dynamics.composite_inertia(model, params, env, links)
+        for j in range(model.num_dofs):
+            i = model.dof_link[j]
+            f = spatial.sym6_mul(links[i].IA, dofs[j].S)
+            for d in range(model.depth[i]):
+                k = model.chain[i, d]
+                m = wp.dot(dofs[k].S, f)
+                M[env, j, k] = m
+                M[env, k, j] = m
+            M[env, j, j] = M[env, j, j] + params.armature[env, j]
+
+    return mass_matrix
+
+
+@cache
+def make_link_poses(real, sizes: Sizes):
+    stages = make_stages(real, sizes)
+    t, kinematics = stages.t, stages.kinematics
+    vec3, Model, Params, Link, Dof = t.vec3, t.Model, t.Params, t.Link, t.Dof
+    NL, NV = sizes.links + 1, sizes.dofs
+    LinkMemory, DofMemory = memory(t, Link, NL), memory(t, Dof, NV)
+
+    @wp.kernel(module="unique", enable_backward=False, module_options=module_options())
+    def link_poses(
+        model: Model, params: Params, first: int, frame_pos: wp.array(dtype=vec3), q: wp.array2d(dtype=real),
+        qd: wp.array2d(dtype=real), poses: wp.array3d(dtype=real),
+    ):  # fmt: skip
+        """Position and quaternion of every link's frame of the file, in the world."""
+        env = first + wp.tid()
+        link_memory = LinkMemory()
+        dof_memory = DofMemory()
+        links = wp.array(ptr=wp.address_of(link_memory), shape=(NL,), dtype=Link)
+        dofs = wp.array(ptr=wp.address_of(dof_memory), shape=(NV,), dtype=Dof)
+        kinematics.kinematics(model, params, env, q[env], qd[env], links, dofs)
+        for i in range(1, model.num_links):
+            O = kinematics.tree_origin(model, params, env, q[env], i)
+            p = O + (links[i].r + links[i].R @ frame_pos[i - 1])
+            e = wp.normalize(wp.quat_from_matrix(links[i].R))
+            for j in range(3):
+                poses[env, i - 1, j] = p[j]
+            for j in range(4):
+                poses[env, i - 1, 3 + j] = e[j]
+
+    return link_poses
+
+
+@cache
+def make_contacts(real, sizes: Sizes):
+    stages = make_stages(real, sizes)
+    t, step, kinematics = stages.t, stages.step, stages.kinematics
+    Model, Params, Memory = t.Model, t.Params, step.Memory
+
+    @wp.kernel(module="unique", enable_backward=False, module_options=module_options())
+    def contacts(
+        model: Model, params: Params, first: int, q: wp.array2d(dtype=real), qd: wp.array2d(dtype=real),
+        u: wp.array2d(dtype=real), points: wp.array3d(dtype=real), normals: wp.array3d(dtype=real),
+        depths: wp.array2d(dtype=real), impulses: wp.array3d(dtype=real), pairs: wp.array2d(dtype=int),
+        counts: wp.array2d(dtype=int), change: wp.array(dtype=real),
+    ):  # fmt: skip
+        """The contacts that a step from (q, qd, u) would resolve, and the impulses it would find, in world axes."""
+        env = first + wp.tid()
+        memory = Memory()
+        work = step.view(memory)
+        found = step.evaluate(model, params, env, q[env], qd[env], u[env], work)
+        for k in range(found.contacts):
+            link = wp.where(work.contacts[k].link_a > 0, work.contacts[k].link_a, work.contacts[k].link_b)
+            p = work.contacts[k].p + kinematics.tree_origin(model, params, env, q[env], link)
+            n = work.contacts[k].n
+            x = work.contacts[k].x
+            f = n * x[0] + work.contacts[k].t * x[1] + work.contacts[k].s * x[2]
+            for j in range(3):
+                points[env, k, j] = p[j]
+                normals[env, k, j] = n[j]
+                impulses[env, k, j] = f[j]
+            depths[env, k] = -work.contacts[k].z
+            pairs[env, k] = work.contacts[k].pair
+        counts[env, 0] = found.contacts
+        counts[env, 1] = found.joint_rows
+        counts[env, 2] = found.sweeps
+        counts[env, 3] = found.dropped
+        change[env] = found.change
+
+    return contacts

@@ -1,0 +1,23 @@
+"""Batch simulation of articulated robots with contacts, one robot per thread, in NVIDIA Warp."""
+
+from .combine import combine
+from .loading import load
+from .model import Model, ModelError
+from .render import render, render_png
+from .scene_files import scene_names
+from .simulator import Contacts, Simulator
+from .usd import export_usd
+
+__version__ = "0.1.0"
+__all__ = [
+    "Contacts",
+    "Model",
+    "ModelError",
+    "Simulator",
+    "combine",
+    "export_usd",
+    "load",
+    "render",
+    "render_png",
+    "scene_names",
+]

@@ -1,0 +1,50 @@
+"""Checks of what a caller hands to the simulator; every refusal is a sentence."""
+
+from __future__ import annotations
+
+import torch
+import warp as wp
+
+
+def device(name: str | None) -> wp.Device:
+    """The Warp device of that name; by default the first CUDA device, or the CPU."""
+    wp.init()
+    if name is None:
+        return wp.get_device("cuda:0" if wp.is_cuda_available() else "cpu")
+    try:
+        return wp.get_device(str(name))
+    except Exception:
+        known = ", ".join(d.alias for d in wp.get_devices())
+        raise ValueError(f"There is no device {str(name)!r} on this machine; the devices are {known}.") from None
+
+
+def positive(name: str, value: float, *, zero: bool = False) -> None:
+    if not (value >= 0 if zero else value > 0):
+        raise ValueError(f"{name} is {value!r}; it must be {'zero or more' if zero else 'more than zero'}.")
+
+
+def whole(name: str, value: int, least: int) -> int:
+    if isinstance(value, bool) or int(value) != value or value < least:
+        raise ValueError(f"{name} is {value!r}; it must be a whole number of at least {least}.")
+    return int(value)
+
+
+def state(name: str, value, shape: tuple[int, ...], like: torch.Tensor, finite: bool) -> torch.Tensor:
+    """The tensor, contiguous; `like` gives the dtype and device it must have.
+
+    shape: -1 stands for any length.
+    """
+    if not isinstance(value, torch.Tensor):
+        raise TypeError(f"{name} is a {type(value).__name__}; it must be a torch tensor (torch.as_tensor makes one).")
+    meant = "(" + ", ".join("T" if n < 0 else str(n) for n in shape) + ("," if len(shape) == 1 else "") + ")"
+    if value.ndim != len(shape) or any(n >= 0 and n != m for n, m in zip(shape, value.shape, strict=True)):
+        raise ValueError(f"{name} has shape {tuple(value.shape)}; it must be {meant}.")
+    if value.dtype != like.dtype:
+        raise TypeError(f"{name} is {value.dtype}; this simulator computes in {like.dtype}: use {name}.to({like.dtype}).")
+    if value.device != like.device:
+        raise ValueError(f"{name} is on {value.device}; this simulator is on {like.device}: move it there with .to().")
+    if finite and not bool(torch.isfinite(value).all()):
+        axis = value.ndim - 2
+        bad = torch.nonzero(~torch.isfinite(value).all(-1))[0]
+        raise ValueError(f"{name} has a number that is not finite, first in environment {int(bad[axis])}.")
+    return value.contiguous()

@@ -1,0 +1,125 @@
+"""A model's constants and parameters as the structs that the kernels take, on one device."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+import torch
+import warp as wp
+
+from . import parameters
+from .model import Model, ModelError
+from .rotations import quat_to_matrix
+from .topology import tables
+
+# parameters whose last axes are one vector or matrix for the kernels
+VECTORS = ("gravity", "com", "joint_pos", "shape_pos", "shape_size")
+SCALARS = ("erp", "cfm")
+
+
+def model_struct(types, model: Model, device: wp.Device, solver: Mapping[str, float | int]):
+    """The kernels' Model: tables of the forest, shapes, and the solver's settings."""
+
+    def array(values, dtype):
+        return wp.array(np.ascontiguousarray(values), dtype=dtype, device=device)
+
+    struct = types.Model()
+    for name, value in tables(model).items():
+        setattr(struct, name, value if isinstance(value, int) else array(value, int))
+    rotations = np.array([quat_to_matrix(shape.quat) for shape in model.shapes]).reshape(-1, 3, 3)
+    corners = [shape.vertices if shape.vertices is not None else np.zeros((0, 3)) for shape in model.shapes]
+    counts = np.array([len(c) for c in corners], int)
+    struct.axis = array(np.vstack([np.zeros(3), model.axis]), types.vec3)
+    struct.spring_ref = array(model.spring_ref, types.real)
+    struct.gear = array(model.gear, types.real)
+    struct.shape_rot = array(rotations, types.mat33)
+    struct.shape_normal = array(rotations[:, :, 2], types.vec3)
+    struct.shape_bound = array([np.linalg.norm(c, axis=1).max() if len(c) else 0.0 for c in corners], types.real)
+    struct.vertex_start = array(np.cumsum(counts) - counts, int)
+    struct.vertex_count = array(counts, int)
+    struct.vertices = array(np.concatenate([*corners, np.zeros((0, 3))]), types.vec3)
+    struct.turned = array(np.ones(model.num_links + 1), int)
+    for name, value in solver.items():
+        setattr(struct, name, value)
+    return struct
+
+
+def turned_joints(joint_quat: np.ndarray) -> np.ndarray:
+    """(links + 1,) flags: joints whose frame is turned against the parent's, in any environment."""
+    turned = np.any(joint_quat.reshape(-1, *joint_quat.shape[-2:])[..., :3] != 0.0, axis=(0, 2))
+    return np.concatenate([[False], turned]).astype(int)
+
+
+def broadcast(name: str, value, shape: tuple[int, ...], num_envs: int, like: torch.Tensor) -> torch.Tensor:
+    """A parameter as (num_envs, *shape), without a copy where it is shared; accepts anything that can mean that."""
+    tensor = torch.as_tensor(value).to(dtype=like.dtype, device=like.device)
+    if tensor.ndim == 1 and len(shape) == 1 and tensor.shape[0] == num_envs != shape[0]:
+        tensor = tensor[:, None]  # one number per environment
+    try:
+        return tensor.expand(num_envs, *shape)
+    except RuntimeError:
+        raise ValueError(
+            f"params[{name!r}] has shape {tuple(tensor.shape)}; it must be {shape} (shared by all environments), "
+            f"{(num_envs, *shape)} (one per environment), or broadcast to that."
+        ) from None
+
+
+def params_struct(types, values: Mapping[str, torch.Tensor]):
+    """The kernels' Params from tensors of shape (num_envs, ...). The tensors must outlive the struct."""
+    struct = types.Params()
+    held = []
+    for name, value in values.items():
+        if name == "joint_quat":
+            name, value = "joint_rot", rotation_matrices(value)
+        vectors = types.vec3 if name in VECTORS else types.mat33 if name in ("inertia", "joint_rot") else types.real
+        if name in SCALARS:
+            value = value[:, 0]
+        value = inner_contiguous(value, 1 if name in VECTORS else 2 if vectors is types.mat33 else 0)
+        held.append(value)
+        setattr(struct, name, wp.from_torch(value, dtype=vectors, requires_grad=False))
+    return struct, held
+
+
+def inner_contiguous(value: torch.Tensor, inner: int) -> torch.Tensor:
+    """Warp reads the last `inner` axes as one value, so they must lie together; the others may be stride 0."""
+    expected = 1
+    for axis in range(1, inner + 1):
+        if value.stride(-axis) != expected:
+            return value.contiguous()
+        expected *= value.shape[-axis]
+    return value
+
+
+def rotation_matrices(quat: torch.Tensor) -> torch.Tensor:
+    """(..., 4) quaternions xyzw, not necessarily of unit length, to (..., 3, 3)."""
+    shared = quat.stride(0) == 0
+    q = quat[:1] if shared else quat
+    x, y, z, w = (q / q.norm(dim=-1, keepdim=True)).unbind(-1)
+    rows = [
+        1 - 2 * (y * y + z * z), 2 * (x * y - z * w), 2 * (x * z + y * w),
+        2 * (x * y + z * w), 1 - 2 * (x * x + z * z), 2 * (y * z - x * w),
+        2 * (x * z - y * w), 2 * (y * z + x * w), 1 - 2 * (x * x + y * y),
+    ]  # fmt: skip
+    matrices = torch.stack(rows, -1).reshape(*q.shape[:-1], 3, 3)
+    return matrices.expand(quat.shape[0], *matrices.shape[1:])
+
+
+def check_parameters(model: Model, values: Mapping[str, torch.Tensor]) -> None:
+    """Refuse names that do not exist, and values that the compiled tables cannot honour."""
+    for name in values:
+        if name not in parameters.SHAPES:
+            raise ValueError(f"There is no parameter {name!r}; the parameters are {', '.join(parameters.SHAPES)}.")
+    fixed = {
+        "frictionloss": ("dry friction", model.frictionloss > 0, lambda v: v > 0),
+        "lower": ("a limit", np.isfinite(model.lower) | np.isfinite(model.upper), torch.isfinite),
+        "upper": ("a limit", np.isfinite(model.lower) | np.isfinite(model.upper), torch.isfinite),
+    }
+    for name, (what, has, test) in fixed.items():
+        if name in values and bool(test(values[name][..., torch.as_tensor(~has)]).any()):
+            raise ModelError(
+                f"params[{name!r}] gives {what} to a joint that has none in the model; give it one there "
+                "(any value), so that the solver makes room for its row."
+            )
+
+
