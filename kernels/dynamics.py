@@ -14,8 +14,8 @@ from .types import FREE
 
 
 def make_dynamics(t, s):
-    real, vec6 = t.real, t.vec6
-    Model, Params, Link, Dof = t.Model, t.Params, t.Link, t.Dof
+    real, vec3, vec6, mat36 = t.real, t.vec3, t.vec6, t.mat36
+    Model, Params, Link, Dof, Root = t.Model, t.Params, t.Link, t.Dof, t.Root
     cross_force, rigid_mul = s.cross_force, s.rigid_mul
 
     @wp.func
@@ -96,16 +96,84 @@ def make_dynamics(t, s):
                 articulate(model, i, links[model.parent[i]], links[i], dofs)
 
     @wp.func
+    def root_forces(start: int, dofs: wp.array(dtype=Dof)):
+        """dofs.u of a free root."""
+        return vec6(
+            dofs[start].u, dofs[start + 1].u, dofs[start + 2].u, dofs[start + 3].u, dofs[start + 4].u, dofs[start + 5].u
+        )
+
+    @wp.func
+    def substitute(F: mat36, start: int, dofs: wp.array(dtype=Dof), root: wp.ref[Root]):
+        """Up pass of three rows through a free root: a triangular substitution, since its axes are unit vectors."""
+        w0 = vec3(F[0, 0], F[1, 0], F[2, 0])
+        w1 = vec3(F[0, 1], F[1, 1], F[2, 1])
+        w2 = vec3(F[0, 2], F[1, 2], F[2, 2])
+        v0 = vec3(F[0, 3], F[1, 3], F[2, 3])
+        v1 = vec3(F[0, 4], F[1, 4], F[2, 4])
+        v2 = vec3(F[0, 5], F[1, 5], F[2, 5])
+        U = dofs[start + 5].U
+        d5 = w2 * dofs[start + 5].Dinv
+        w1 -= d5 * U[1]
+        w0 -= d5 * U[0]
+        v2 -= d5 * U[5]
+        v1 -= d5 * U[4]
+        v0 -= d5 * U[3]
+        U = dofs[start + 4].U
+        d4 = w1 * dofs[start + 4].Dinv
+        w0 -= d4 * U[0]
+        v2 -= d4 * U[5]
+        v1 -= d4 * U[4]
+        v0 -= d4 * U[3]
+        U = dofs[start + 3].U
+        d3 = w0 * dofs[start + 3].Dinv
+        v2 -= d3 * U[5]
+        v1 -= d3 * U[4]
+        v0 -= d3 * U[3]
+        U = dofs[start + 2].U
+        d2 = v2 * dofs[start + 2].Dinv
+        v1 -= d2 * U[4]
+        v0 -= d2 * U[3]
+        d1 = v1 * dofs[start + 1].Dinv
+        v0 -= d1 * dofs[start + 1].U[3]
+        root.u = wp.matrix_from_cols(v0, v1, v2, w0, w1, w2)
+        root.uD = wp.matrix_from_cols(v0 * dofs[start].Dinv, d1, d2, d3, d4, d5)
+
+    @wp.func
+    def solve_free(start: int, dofs: wp.array(dtype=Dof)):
+        """Rates of a free root from the impulses u, linear part first; returns its motion."""
+        v0 = dofs[start].Dinv * dofs[start].u
+        U = dofs[start + 1].U
+        v1 = dofs[start + 1].Dinv * (dofs[start + 1].u - U[3] * v0)
+        U = dofs[start + 2].U
+        v2 = dofs[start + 2].Dinv * (dofs[start + 2].u - U[3] * v0 - U[4] * v1)
+        U = dofs[start + 3].U
+        w0 = dofs[start + 3].Dinv * (dofs[start + 3].u - U[3] * v0 - U[4] * v1 - U[5] * v2)
+        U = dofs[start + 4].U
+        w1 = dofs[start + 4].Dinv * (dofs[start + 4].u - U[3] * v0 - U[4] * v1 - U[5] * v2 - U[0] * w0)
+        U = dofs[start + 5].U
+        w2 = dofs[start + 5].Dinv * (dofs[start + 5].u - U[3] * v0 - U[4] * v1 - U[5] * v2 - U[0] * w0 - U[1] * w1)
+        dofs[start].dqd = v0
+        dofs[start + 1].dqd = v1
+        dofs[start + 2].dqd = v2
+        dofs[start + 3].dqd = w0
+        dofs[start + 4].dqd = w1
+        dofs[start + 5].dqd = w2
+        return vec6(w0, w1, w2, v0, v1, v2)
+
+    @wp.func
     def solve_down(model: Model, links: wp.array(dtype=Link), dofs: wp.array(dtype=Dof)):
         """Velocity changes from the impulses u on the dofs."""
         for i in range(1, model.num_links):
-            m = links[model.parent[i]].dv
-            for n in range(model.num_joint_dofs[i]):
-                j = model.v_start[i] + n
-                dqd = dofs[j].Dinv * (dofs[j].u - wp.dot(dofs[j].U, m))
-                dofs[j].dqd = dqd
-                m = m + dofs[j].S * dqd
-            links[i].dv = m
+            if model.joint_type[i] == FREE:
+                links[i].dv = solve_free(model.v_start[i], dofs)
+            else:
+                m = links[model.parent[i]].dv
+                for n in range(model.num_joint_dofs[i]):
+                    j = model.v_start[i] + n
+                    dqd = dofs[j].Dinv * (dofs[j].u - wp.dot(dofs[j].U, m))
+                    dofs[j].dqd = dqd
+                    m = m + dofs[j].S * dqd
+                links[i].dv = m
 
     @wp.func
     def composite_inertia(model: Model, params: Params, env: int, links: wp.array(dtype=Link)):

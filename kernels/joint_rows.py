@@ -10,8 +10,9 @@ import warp as wp
 from .types import DRIVE, DRY_FRICTION, LIMIT
 
 
-def make_joint_rows(t, actuation):
-    real, vec6, Model, Params, Dof, JointRow = t.real, t.vec6, t.Model, t.Params, t.Dof, t.JointRow
+def make_joint_rows(t, actuation, dynamics):
+    real, vec6, mat36 = t.real, t.vec6, t.mat36
+    Model, Params, Dof, JointRow, Root = t.Model, t.Params, t.Dof, t.JointRow, t.Root
     add_row = actuation.add_row
 
     @wp.func
@@ -59,6 +60,7 @@ def make_joint_rows(t, actuation):
     def propagate_row(
         model: Model, params: Params, env: int, q: wp.array(dtype=real), qd: wp.array(dtype=real),
         u: wp.array(dtype=real), row: wp.ref[JointRow], dofs: wp.array(dtype=Dof), path: wp.array(dtype=real),
+        root: wp.ref[Root],
     ):  # fmt: skip
         """Up pass of a row; returns its entry of b."""
         link = row.link
@@ -75,6 +77,12 @@ def make_joint_rows(t, actuation):
             uD = uj * dofs[j].Dinv
             acceleration += uD * dofs[j].u
             f = f - dofs[j].U * uD
+        free = model.free_dof[link]
+        if free >= 0:
+            F = mat36()
+            F[0] = f
+            dynamics.substitute(F, free, dofs, root)
+            acceleration += wp.dot(root.uD[0], dynamics.root_forces(free, dofs))
         bias, cfm = row_terms(model, params, env, q, u, row)
         row.cfm = cfm
         return row.sign * qd[row.dof] + acceleration * model.dt + bias

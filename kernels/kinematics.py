@@ -46,8 +46,9 @@ def make_kinematics(t, s):
     @wp.func
     def free_kinematics(
         model: Model, i: int, q: wp.array(dtype=real), qd: wp.array(dtype=real), world: wp.ref[Link],
-        link: wp.ref[Link], dofs: wp.array(dtype=Dof),
+        link: wp.ref[Link],
     ):  # fmt: skip
+        """A free joint's axes are unit vectors, linear ones first: its dofs need no S."""
         j = model.v_start[i]
         v = read_vec3(qd, j)
         w = read_vec3(qd, j + 3)
@@ -56,13 +57,6 @@ def make_kinematics(t, s):
         link.v = spatial(w, v)
         # qd is the velocity of a moving point, the spatial acceleration that of the body at a fixed one
         link.a = world.a - spatial(vec3(), wp.cross(w, v))
-        for k in range(3):
-            e = vec6()
-            e[3 + k] = real(1.0)
-            dofs[j + k].S = e
-            e[3 + k] = real(0.0)
-            e[k] = real(1.0)
-            dofs[j + 3 + k].S = e
 
     @wp.func
     def joint_kinematics(
@@ -115,7 +109,7 @@ def make_kinematics(t, s):
         links[0].dv = vec6()
         for i in range(1, model.num_links):
             if model.joint_type[i] == FREE:
-                free_kinematics(model, i, q, qd, links[0], links[i], dofs)
+                free_kinematics(model, i, q, qd, links[0], links[i])
             else:
                 joint_kinematics(model, params, env, i, q, qd, links[model.parent[i]], links[i], dofs)
 

@@ -75,34 +75,24 @@ def make_pgs(t, s):
                 rows[r, c] = wp.cw_mul(rows[r, c], factor)
 
     @wp.func
-    def project(x: vec3, mu: real, pyramid: int):
-        """Friction of (normal, two tangents) brought within its limit."""
-        limit = mu * x[0]
-        xt = x[1]
-        xs = x[2]
-        if pyramid != 0:
-            xt = clip(xt, limit)
-            xs = clip(xs, limit)
-        else:
-            rho2 = xt * xt + xs * xs
-            if rho2 > limit * limit:
-                f = limit / wp.sqrt(rho2)
-                xt = xt * f
-                xs = xs * f
-        return vec3(x[0], xt, xs)
-
-    @wp.func
     def update_contact(pyramid: int, contact: wp.ref[Contact], y: vec3):
-        """One Gauss-Seidel step of a contact; returns its new impulse before friction is limited."""
+        """One Gauss-Seidel step of a contact; returns its new impulse."""
         G = contact.G
         x = contact.x
         xn = larger(y[0] - (G[0, 1] * x[1] + G[0, 2] * x[2]), real(0.0))
+        limit = contact.mu * xn
         xt = y[1] - G[1, 2] * x[2] - G[1, 1] * x[1] - G[1, 0] * xn
         if pyramid != 0:
-            xt = clip(xt, contact.mu * xn)
-            xs = y[2] - G[2, 0] * xn - G[2, 1] * xt
-            return vec3(xn, xt, xs)
+            xt = clip(xt, limit)
+            return vec3(xn, xt, clip(y[2] - G[2, 0] * xn - G[2, 1] * xt, limit))
         xs = y[2] - G[2, 1] * x[1] - G[2, 2] * x[2] - G[2, 0] * xn
+        rho2 = xt * xt + xs * xs
+        if rho2 > limit * limit:
+            # the store keeps the compiler from computing root and quotient also for contacts that stick
+            scale = limit / wp.sqrt(rho2)
+            contact.slip = scale
+            xt = xt * scale
+            xs = xs * scale
         return vec3(xn, xt, xs)
 
     @wp.func
@@ -131,7 +121,6 @@ def make_pgs(t, s):
             for k in range(num_contacts):
                 r = 3 * k
                 v = update_contact(model.pyramid, contacts[k], vec3(y[r], y[r + 1], y[r + 2]))
-                v = project(v, contacts[k].mu, model.pyramid)
                 e = v - contacts[k].x
                 contacts[k].x = v
                 for c in range(num_packs):

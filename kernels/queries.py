@@ -5,7 +5,7 @@ from functools import cache
 import warp as wp
 
 from .rollout import make_stages, module_options
-from .types import Sizes, memory
+from .types import FREE, Sizes, memory
 
 
 @cache
@@ -43,7 +43,7 @@ def make_forward_dynamics(real, sizes: Sizes):
 def make_mass_matrix(real, sizes: Sizes):
     stages = make_stages(real, sizes)
     t, kinematics, dynamics, spatial = stages.t, stages.kinematics, stages.dynamics, stages.spatial
-    Model, Params, Link, Dof = t.Model, t.Params, t.Link, t.Dof
+    vec6, Model, Params, Link, Dof = t.vec6, t.Model, t.Params, t.Link, t.Dof
     NL, NV = sizes.links + 1, sizes.dofs
     LinkMemory, DofMemory = memory(t, Link, NL), memory(t, Dof, NV)
 
@@ -62,12 +62,21 @@ def make_mass_matrix(real, sizes: Sizes):
         dynamics.composite_inertia(model, params, env, links)
         for j in range(model.num_dofs):
             i = model.dof_link[j]
-            f = spatial.sym6_mul(links[i].IA, dofs[j].S)
+            free = model.free_dof[i]
+            S = dofs[j].S
+            if model.joint_type[i] == FREE:
+                S = vec6()
+                S[(j - free + 3) % 6] = real(1.0)
+            f = spatial.sym6_mul(links[i].IA, S)
             for d in range(model.depth[i]):
                 k = model.chain[i, d]
                 m = wp.dot(dofs[k].S, f)
                 M[env, j, k] = m
                 M[env, k, j] = m
+            if free >= 0:
+                for d in range(6):
+                    M[env, j, free + d] = f[(d + 3) % 6]
+                    M[env, free + d, j] = f[(d + 3) % 6]
             M[env, j, j] = M[env, j, j] + params.armature[env, j]
 
     return mass_matrix

@@ -22,7 +22,7 @@ from .types import Sizes, make_types
 
 def module_options():
     """Warp must not generate adjoints, nor unroll; fused multiply-add on the CPU, as on CUDA."""
-    flags = f"{wp.config.cpu_compiler_flags or '-march=native'} -ffp-contract=fast"
+    flags = f"{wp.config.cpu_compiler_flags or '-march=native'} -ffp-contract=fast -mllvm=-inline-threshold=60000"
     return {"enable_backward": False, "max_unroll": 1, "cpu_compiler_flags": flags}
 
 
@@ -34,8 +34,8 @@ def make_stages(real, sizes: Sizes):
     kinematics = make_kinematics(t, spatial)
     actuation = make_actuation(t, spatial)
     dynamics = make_dynamics(t, spatial)
-    joint_rows = make_joint_rows(t, actuation)
-    contact = make_contact(t)
+    joint_rows = make_joint_rows(t, actuation, dynamics)
+    contact = make_contact(t, dynamics)
     pgs = make_pgs(t, spatial)
     detection = make_detection(t, kinematics, make_frames(t), make_collision(t))
     integrate = make_integrate(t, kinematics)
@@ -58,38 +58,37 @@ def make_rollout(real, sizes: Sizes):
         substeps: int,
         every: int,
         u: wp.array3d(dtype=real),
-        q0: wp.array2d(dtype=real),
-        qd0: wp.array2d(dtype=real),
         q: wp.array3d(dtype=real),
         qd: wp.array3d(dtype=real),
         diverged: wp.array(dtype=int),
         dropped: wp.array(dtype=int),
     ):
-        """Row n of q and qd becomes the state after (n + 1) * every steps of the control (the last row: after all).
+        """Fills q[1:] and qd[1:] from row 0: row n becomes the state after n * every controls, the last after all.
 
-        u[step, env] is held for `substeps` steps of dt. diverged[env] becomes the step of the control at which the
-        environment ran away (it then stays where it was), or -1; dropped[env] the contacts that had no room.
+        u[step, env] is held for `substeps` steps of dt. diverged[env] becomes the control at which the environment
+        ran away (it then stays where it was), or -1; dropped[env] the contacts that had no room.
         """
         env = first + wp.tid()
         memory = Memory()
         work = step.view(memory)
+        stride = every * substeps
         at = int(-1)
         lost = int(0)
-        for n in range(u.shape[0]):
-            row = n / every
-            if n % every == 0:
-                for j in range(q.shape[2]):
-                    q[row, env, j] = wp.where(n == 0, q0[env, j], q[wp.max(row - 1, 0), env, j])
-                for j in range(qd.shape[2]):
-                    qd[row, env, j] = wp.where(n == 0, qd0[env, j], qd[wp.max(row - 1, 0), env, j])
-            for _s in range(substeps):
+        for n in range(u.shape[0] * substeps):
+            after = n / stride + 1
+            before = wp.where(n % stride == 0, after - 1, after)
+            fine = bool(False)
+            if at < 0:
+                counts, well = step.step(
+                    model, params, env, q[before, env], qd[before, env], u[n / substeps, env], work, q[after, env],
+                    qd[after, env],
+                )  # fmt: skip
+                lost += counts.dropped
+                fine = well
+            if not fine:
                 if at < 0:
-                    counts, fine = step.step(
-                        model, params, env, q[row, env], qd[row, env], u[n, env], work, q[row, env], qd[row, env]
-                    )
-                    lost += counts.dropped
-                    if not fine:
-                        at = n
+                    at = n / substeps
+                step.hold(q[before, env], qd[before, env], q[after, env], qd[after, env])
         diverged[env] = at
         dropped[env] = lost
 

@@ -9,13 +9,16 @@ from .types import PACK, memory
 
 def make_step(t, kinematics, actuation, dynamics, detection, joint_rows, contact, pgs, integrate):
     real, vec3, pack = t.real, t.vec3, t.pack
-    Model, Params, Link, Dof, Contact, JointRow = t.Model, t.Params, t.Link, t.Dof, t.Contact, t.JointRow
+    Model, Params, Link, Dof, Contact, JointRow, Root = (
+        t.Model, t.Params, t.Link, t.Dof, t.Contact, t.JointRow, t.Root,
+    )  # fmt: skip
 
     NL, NV, ND, NC = t.sizes.links + 1, t.sizes.dofs, t.sizes.depth, max(t.sizes.contacts, 1)
     NJ, NS, NR = max(t.sizes.joint_rows, 1), t.sizes.sides, t.sizes.rows
     LinkMemory, DofMemory = memory(t, Link, NL), memory(t, Dof, NV)
     ContactMemory, JointRowMemory = memory(t, Contact, NC), memory(t, JointRow, NJ)
     PathMemory, JointPathMemory = memory(t, vec3, NC * NS * 2 * ND), memory(t, real, NJ * ND)
+    RootMemory, JointRootMemory = memory(t, Root, NC * NS), memory(t, Root, NJ)
     MatrixMemory, RowMemory = memory(t, real, NR * NR), memory(t, real, NR)
 
     @wp.struct
@@ -27,7 +30,9 @@ def make_step(t, kinematics, actuation, dynamics, detection, joint_rows, contact
         contacts: ContactMemory
         joint_rows: JointRowMemory
         paths: PathMemory
+        roots: RootMemory
         joint_paths: JointPathMemory
+        joint_roots: JointRootMemory
         A: MatrixMemory
         y: RowMemory
         scale: RowMemory
@@ -41,7 +46,9 @@ def make_step(t, kinematics, actuation, dynamics, detection, joint_rows, contact
         contacts: wp.array(dtype=Contact)
         joint_rows: wp.array(dtype=JointRow)
         paths: wp.array4d(dtype=vec3)  # [contact, side, plain or times Dinv, depth]
+        roots: wp.array2d(dtype=Root)  # [contact, side]
         joint_paths: wp.array2d(dtype=real)  # [joint row, depth]
+        joint_roots: wp.array(dtype=Root)
         A: wp.array2d(dtype=real)
         rows: wp.array2d(dtype=pack)  # A, each row by packs
         blocks: wp.array2d(dtype=vec3)  # A, each row by contacts
@@ -68,6 +75,8 @@ def make_step(t, kinematics, actuation, dynamics, detection, joint_rows, contact
         work.contacts = wp.array(ptr=wp.address_of(memory.contacts), shape=(NC,), dtype=Contact)
         work.joint_rows = wp.array(ptr=wp.address_of(memory.joint_rows), shape=(NJ,), dtype=JointRow)
         work.paths = wp.array(ptr=wp.address_of(memory.paths), shape=(NC, NS, 2, ND), dtype=vec3)
+        work.roots = wp.array(ptr=wp.address_of(memory.roots), shape=(NC, NS), dtype=Root)
+        work.joint_roots = wp.array(ptr=wp.address_of(memory.joint_roots), shape=(NJ,), dtype=Root)
         work.joint_paths = wp.array(ptr=wp.address_of(memory.joint_paths), shape=(NJ, ND), dtype=real)
         work.A = wp.array(ptr=wp.address_of(memory.A), shape=(NR, NR), dtype=real)
         work.rows = wp.array(ptr=wp.address_of(memory.A), shape=(NR, NR // PACK), dtype=pack)
@@ -91,25 +100,29 @@ def make_step(t, kinematics, actuation, dynamics, detection, joint_rows, contact
         nc, dropped = detection.detect(model, params, env, q, work.links, work.contacts)
         nj = joint_rows.find_rows(model, params, env, q, work.joint_rows, nj)
         for k in range(nc):
-            b = contact.contact_rows(model, params, env, work.contacts[k], work.links, work.dofs, work.paths[k])
+            b = contact.contact_rows(
+                model, params, env, work.contacts[k], work.links, work.dofs, work.paths[k], work.roots[k]
+            )
             for r in range(3):
                 work.y[3 * k + r] = b[r]
         for k in range(nj):
             row = 3 * nc + k
             work.y[row] = joint_rows.propagate_row(
-                model, params, env, q, qd, u, work.joint_rows[k], work.dofs, work.joint_paths[k]
-            )
+                model, params, env, q, qd, u, work.joint_rows[k], work.dofs, work.joint_paths[k],
+                work.joint_roots[k],
+            )  # fmt: skip
         contact.delassus(
-            model, params.cfm[env], nc, nj, work.dofs, work.contacts, work.paths, work.joint_rows, work.joint_paths,
-            work.A, work.blocks,
+            model, params.cfm[env], nc, nj, work.dofs, work.contacts, work.paths, work.roots, work.joint_rows,
+            work.joint_paths, work.joint_roots, work.A, work.blocks,
         )  # fmt: skip
         pgs.prepare(
             model, nc, nj, work.contacts, work.joint_rows, work.A, work.rows, work.scale, work.scale_packs, work.y_packs
         )
         sweeps, change = pgs.solve(model, nc, nj, work.rows, work.contacts, work.joint_rows, work.y, work.y_packs)
         contact.apply_impulses(
-            model, nc, nj, work.contacts, work.paths, work.joint_rows, work.joint_paths, work.dofs
-        )
+            model, nc, nj, work.contacts, work.paths, work.roots, work.joint_rows, work.joint_paths, work.joint_roots,
+            work.dofs,
+        )  # fmt: skip
         dynamics.solve_down(model, work.links, work.dofs)
         counts = Counts()
         counts.contacts = nc
@@ -130,5 +143,15 @@ def make_step(t, kinematics, actuation, dynamics, detection, joint_rows, contact
         if fine:
             integrate.integrate(model, q, qd, work.dofs, q_next, qd_next)
         return counts, fine
+
+    @wp.func
+    def hold(
+        q: wp.array(dtype=real), qd: wp.array(dtype=real), q_next: wp.array(dtype=real), qd_next: wp.array(dtype=real)
+    ):
+        """The next state is the present one."""
+        for j in range(q.shape[0]):
+            q_next[j] = q[j]
+        for j in range(qd.shape[0]):
+            qd_next[j] = qd[j]
 
     return SimpleNamespace(**locals())

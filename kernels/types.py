@@ -36,7 +36,7 @@ class Sizes:
 
     links: int  # without the world
     dofs: int
-    depth: int  # dofs on the longest path from a root
+    depth: int  # dofs on the longest path from a root, without a free root's own
     contacts: int = 0
     joint_rows: int = 0  # limits, saturated drives and dry friction that can act at once
     sides: int = 1  # 2: some contact moves both of its links
@@ -73,9 +73,10 @@ def make_arguments(real):
         v_start: wp.array(dtype=int)
         axis: wp.array(dtype=vec3)
         turned: wp.array(dtype=int)  # 0: joint_rot is the identity and need not be multiplied
-        depth: wp.array(dtype=int)  # dofs from the root to the link, its own included
-        chain: wp.array2d(dtype=int)  # [link, d]: dof number d on the path root..link
-        common: wp.array2d(dtype=int)  # [link, link]: dofs that the two paths share
+        free_dof: wp.array(dtype=int)  # first of the six dofs of a free root, -1 in trees on a fixed base
+        depth: wp.array(dtype=int)  # other dofs from the root to the link, its own included
+        chain: wp.array2d(dtype=int)  # [link, d]: number d of them
+        common: wp.array2d(dtype=int)  # [link, link]: how many of them the two paths share
         limited: wp.array(dtype=int)  # dofs with a limit; and how many: num_limited
         num_limited: int
         rubbing: wp.array(dtype=int)  # dofs with dry friction
@@ -138,7 +139,7 @@ def make_arguments(real):
 def make_types(real, sizes: Sizes):
     """The types of one precision, with the working memory of a step."""
     a = make_arguments(real)
-    vec3, vec6, sym6, mat33 = a.vec3, a.vec6, a.sym6, a.mat33
+    vec3, vec6, sym6, mat33, mat36 = a.vec3, a.vec6, a.sym6, a.mat33, a.mat36
 
     @wp.struct
     class Link:
@@ -166,6 +167,13 @@ def make_types(real, sizes: Sizes):
         dqd: real  # rate change over the step
 
     @wp.struct
+    class Root:
+        """What three rows leave on the six dofs of a free root."""
+
+        u: mat36
+        uD: mat36  # times Dinv
+
+    @wp.struct
     class Contact:
         """Two shapes that touch, and the three rows (normal, two tangents) that hold them apart."""
 
@@ -182,6 +190,7 @@ def make_types(real, sizes: Sizes):
         mu: real
         Ainv: vec3  # 1 / diagonal of A, as far as the sweeps use it
         G: mat33  # block of A between the contact's own rows, scaled, without the part solved exactly
+        slip: real  # factor that last brought friction back to its limit
         x: vec3  # impulse
 
     @wp.struct
@@ -198,7 +207,7 @@ def make_types(real, sizes: Sizes):
         cfm: real
         x: real
 
-    return SimpleNamespace(**vars(a), sizes=sizes, Link=Link, Dof=Dof, Contact=Contact, JointRow=JointRow)
+    return SimpleNamespace(**vars(a), sizes=sizes, Link=Link, Dof=Dof, Root=Root, Contact=Contact, JointRow=JointRow)
 
 
 def memory(t, dtype, count):

@@ -1,21 +1,17 @@
 """The URDF importer against Pinocchio: inertias and forward kinematics of our robots and of well-known ones."""
 
-import importlib.metadata
 import re
-from pathlib import Path
-from xml.etree import ElementTree
 
 import numpy as np
 import pinocchio as pin
-import pybullet_data
 import pytest
+from robots import SCENES, example_robot, pinocchio_model, pybullet_robot, random_q
 
 from warp_articulated.meshes import MAX_HULL_VERTICES, convex_hull, load_hull
 from warp_articulated.model import DriveType, JointType, ModelError, ShapeType, link_transforms
 from warp_articulated.rotations import quat_to_matrix
 from warp_articulated.urdf import load_urdf
 
-SCENES = Path(__file__).resolve().parent.parent / "scenes"
 OURS = sorted(path.name for path in SCENES.glob("*.urdf"))
 PYBULLET = [
     "a1/a1.urdf", "cartpole.urdf", "franka_panda/panda.urdf", "kuka_iiwa/model.urdf", "laikago/laikago_toes_zup.urdf",
@@ -23,37 +19,6 @@ PYBULLET = [
     "xarm/xarm6_with_gripper.urdf",
 ]  # fmt: skip
 EXAMPLE = ["anymal", "go2", "icub", "panda", "pr2", "solo12", "talos_reduced", "tiago", "ur5_robot", "z1"]
-
-
-def pybullet_robot(name):
-    return Path(pybullet_data.getDataPath()) / name
-
-
-def example_robot(name):
-    files = importlib.metadata.distribution("example-robot-data").files
-    return Path(next(f for f in files if f.name == f"{name}.urdf").locate())
-
-
-def pinocchio_model(path, floating):
-    """Pinocchio's model of the same file, without shapes (its parser does not know capsules)."""
-    root = ElementTree.fromstring(path.read_bytes().strip().rstrip(b"\0"))
-    for link in root.iter("link"):
-        for shape in [e for e in link if e.tag in ("visual", "collision")]:
-            link.remove(shape)
-    text = ElementTree.tostring(root, encoding="unicode")
-    return pin.buildModelFromXML(text, pin.JointModelFreeFlyer()) if floating else pin.buildModelFromXML(text)
-
-
-def random_q(model, rng):
-    q = model.q0.copy()
-    for i in range(model.num_links):
-        kind, at = JointType(model.joint_type[i]), model.q_start[i]
-        if kind == JointType.FREE:
-            quat = rng.normal(size=4)
-            q[at : at + 7] = [*rng.normal(size=3), *quat / np.linalg.norm(quat)]
-        else:
-            q[at] = rng.uniform(-2, 2)
-    return q
 
 
 def check_against_pinocchio(path, floating):

@@ -137,7 +137,7 @@ class Simulator:
         """
         u = self._control(u)
         qs, qds = self._simulate(q, qd, u[None], substeps, params, 1)
-        return qs[0], qds[0]
+        return qs[1], qds[1]
 
     def rollout(self, q, qd, u, *, substeps: int | None = None, params: Mapping | None = None, checkpoint_every: int = 1):
         """States (T + 1, num_envs, nq) and (T + 1, num_envs, nv) of T control steps, the initial one included.
@@ -148,21 +148,18 @@ class Simulator:
         """
         every = checks.whole("checkpoint_every", checkpoint_every, 1)
         u = checks.state("u", u, (-1, self.num_envs, self.model.nu), self._like, self.validate)
-        qs, qds = self._simulate(q, qd, u, substeps, params, every, initial=True)
-        return qs, qds
+        return self._simulate(q, qd, u, substeps, params, every)
 
-    def _simulate(self, q, qd, u, substeps, params, every, initial=False):
+    def _simulate(self, q, qd, u, substeps, params, every):
         q, qd = self._state(q, qd)
         self._refuse_gradients(q, qd, u, *(params or {}).values())
         substeps = self.substeps if substeps is None else checks.whole("substeps", substeps, 1)
         steps = u.shape[0]
-        rows = -(-steps // every)
-        first = int(initial)
-        qs, qds = q.new_empty(first + rows, *q.shape), qd.new_empty(first + rows, *qd.shape)
-        if initial:
-            qs[0], qds[0] = q, qd
+        rows = 1 - (-steps // every)
+        qs, qds = q.new_empty(rows, *q.shape), qd.new_empty(rows, *qd.shape)
+        qs[0], qds[0] = q, qd
         if steps:
-            self._run(make_rollout, params, substeps, every, u, q, qd, qs[first:], qds[first:], self._diverged, self._dropped)
+            self._run(make_rollout, params, substeps, every, u, qs, qds, self._diverged, self._dropped)
             self._report()
         return qs, qds
 
@@ -222,10 +219,12 @@ class Simulator:
 
     def step_warp(self, state_in, control: wp.array, state_out) -> None:
         """One control step on Warp arrays: state_in and state_out are (q, qd), control is (num_envs, nu)."""
-        q, qd = state_in
-        out = [a.reshape((1, *a.shape)) for a in state_out]
+        for before, after in zip(state_in, state_out, strict=True):
+            wp.copy(after, before)
+        # rows of stride zero: the step reads and writes state_out in place
+        q, qd = (wp.array(ptr=a.ptr, shape=(2, *a.shape), strides=(0, *a.strides), dtype=a.dtype, device=a.device) for a in state_out)
         u = control.reshape((1, *control.shape))
-        self._run(make_rollout, None, self.substeps, 1, u, q, qd, *out, self._diverged, self._dropped)
+        self._run(make_rollout, None, self.substeps, 1, u, q, qd, self._diverged, self._dropped)
 
     # -- inner workings
 

@@ -22,15 +22,21 @@ def tables(model: Model) -> dict[str, np.ndarray | int]:
     nl = model.num_links
     parent = np.concatenate([[0], model.parent + 1])
     root = np.zeros(nl + 1, int)
+    free_dof = np.full(nl + 1, -1)
     paths: list[list[int]] = [[]]
     counts = [0]
     for i in range(1, nl + 1):
-        count = NV[JointType(model.joint_type[i - 1])]
+        kind = JointType(model.joint_type[i - 1])
         start = int(model.v_start[i - 1])
-        counts.append(count)
-        paths.append(paths[parent[i]] + list(range(start, start + count)))
+        counts.append(NV[kind])
         root[i] = i if parent[i] == 0 else root[parent[i]]
-    chain = np.zeros((nl + 1, max(map(len, paths))), int)
+        if kind == JointType.FREE:
+            free_dof[i] = start
+            paths.append([])
+        else:
+            free_dof[i] = free_dof[parent[i]]
+            paths.append(paths[parent[i]] + list(range(start, start + NV[kind])))
+    chain = np.zeros((nl + 1, max(1, *map(len, paths))), int)
     for i, path in enumerate(paths):
         chain[i, : len(path)] = path
     dof_link, dof_q = np.zeros(model.nv, int), np.full(model.nv, -1)
@@ -52,6 +58,7 @@ def tables(model: Model) -> dict[str, np.ndarray | int]:
         "num_joint_dofs": np.array(counts),
         "q_start": np.concatenate([[0], model.q_start]),
         "v_start": np.concatenate([[0], model.v_start]),
+        "free_dof": free_dof,
         "depth": np.array([len(path) for path in paths]),
         "chain": chain,
         "common": _common(parent, [len(path) for path in paths]),
