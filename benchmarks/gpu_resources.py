@@ -20,10 +20,10 @@ from pathlib import Path
 
 import warp as wp
 from elftools.elf.elffile import ELFFile
-
-import warp_articulated as wa
 from warp_articulated.kernels.rollout import make_rollout
 from warp_articulated.kernels.types import Sizes
+
+import warp_articulated as wa
 from warp_articulated.pairs import SLOTS
 from warp_articulated.topology import sizes_of
 
@@ -70,7 +70,9 @@ def all_kinds() -> Sizes:
     return replace(laikago_feet(), contacts=32, sides=2, kinds=kinds)
 
 
-def measure(jobs: Sequence[Job], module_dir: str | os.PathLike | None = None, threads: int | None = None) -> list[Resources]:
+def measure(
+    jobs: Sequence[Job], module_dir: str | os.PathLike | None = None, threads: int | None = None
+) -> list[Resources]:
     """Compile all jobs, one per core at a time, and read what they need; in the order of the jobs.
 
     module_dir: where cubins go and are looked for before compiling; by default Warp's kernel cache.

@@ -14,6 +14,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 RESULTS = Path(__file__).resolve().parent / "results"
+STARTED = time.perf_counter()
 PACKAGES = ("warp-lang", "torch", "mujoco", "numpy")
 
 
@@ -37,7 +38,8 @@ def cores() -> int:
 
 
 def progress(text: str) -> None:
-    print(text, file=sys.stderr, flush=True)
+    """A line on stderr, with the seconds since the start."""
+    print(f"[{time.perf_counter() - STARTED:6.1f} s] {text}", file=sys.stderr, flush=True)
 
 
 def table(header: Sequence[str], rows: Iterable[Sequence]) -> str:

@@ -166,4 +166,8 @@ def rest(m: mujoco.MjModel, states: np.ndarray, controls: np.ndarray) -> dict:
         counts.append(int(data.ncon))
         depths += [-float(contact.dist) for contact in data.contact]
         iterations.append(int(data.solver_niter[: max(data.nisland, 1)].sum()))
-    return {"contacts": sorted(set(counts)), "penetration": float(np.mean(depths)), "iterations": float(np.mean(iterations))}
+    return {
+        "contacts": sorted(set(counts)),
+        "penetration": float(np.mean(depths)),
+        "iterations": float(np.mean(iterations)),
+    }

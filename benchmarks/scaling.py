@@ -9,7 +9,7 @@ import torch
 from machine import progress, table
 
 import warp_articulated as wa
-from warp_articulated.model import WORLD, Body, JointType, Model, assemble
+from warp_articulated.model import WORLD, Body, JointType, Model, Shape, ShapeType, assemble
 
 LENGTHS = (10, 20, 40, 80, 160, 320)
 LENGTH, MASS = 0.1, 0.2  # m, kg of one link
@@ -27,7 +27,8 @@ def chain(links: int) -> Model:
         )
         for i in range(links)
     ]  # fmt: skip
-    return assemble(f"chain{links}", bodies)
+    bob = Shape(ShapeType.SPHERE, links - 1, np.array([0.02]), np.array([0.0, 0.0, -LENGTH]), collide=False)
+    return assemble(f"chain{links}", bodies, [bob])
 
 
 def chains(lengths: tuple[int, ...], work: int, repetitions: int) -> dict:
@@ -46,7 +47,9 @@ def chains(lengths: tuple[int, ...], work: int, repetitions: int) -> dict:
     rows = []
     for links, run in runs.items():
         cost = 1e6 * min(seconds[links]) / (run.steps * BATCH)
-        rows.append({"links": links, "batch": BATCH, "steps": run.steps, "microseconds": cost, "seconds": seconds[links]})
+        rows.append(
+            {"links": links, "batch": BATCH, "steps": run.steps, "microseconds": cost, "seconds": seconds[links]}
+        )
     exponent = np.polyfit(np.log([r["links"] for r in rows]), np.log([r["microseconds"] for r in rows]), 1)[0]
     return {"rows": rows, "exponent": float(exponent)}
 

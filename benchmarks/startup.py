@@ -27,7 +27,7 @@ print(json.dumps({"import": imported - started, "load": loaded - imported, "firs
 
 
 def measure() -> dict:
-    """Seconds to import, to load the scene, and from Simulator(...) to the end of its first step, each in new processes."""
+    """Seconds to import, to load the scene, and from Simulator(...) to its first finished step, in new processes."""
     with tempfile.TemporaryDirectory() as cache:
         results = {}
         for name in ("cold", "warm"):

@@ -31,8 +31,7 @@ import warp_articulated as wa
 from warp_articulated.model import Model
 
 DT, ITERATIONS, TOLERANCE = 1e-3, 50, 1e-5
-VARIANTS, JITTER = 64, 0.02  # environments that differ; rad
-SETTLE = 3000  # steps
+JITTER = 0.02  # rad
 MUJOCO_BATCH = 1024  # MuJoCo's threads take one environment after the other: its cost does not depend on the batch
 
 
@@ -45,12 +44,15 @@ class Plan:
     work: int = 2**19  # steps times environments of one repetition: bounds memory to some 100 MB per case
     mujoco_work: int = 2**17
     repetitions: int = 5
+    variants: int = 64  # environments that differ; larger batches repeat them
+    settle: int = 3000  # steps
     chains: tuple[int, ...] = scaling.LENGTHS
 
 
 QUICK = Plan(
-    batches=(1, 64), float64_batch=64, work=2**11, mujoco_work=2**11, repetitions=1, chains=scaling.LENGTHS[:2]
-)
+    batches=(1, 64), float64_batch=64, work=2**11, mujoco_work=2**11, repetitions=1, variants=4, settle=2000,
+    chains=scaling.LENGTHS[:2],
+)  # fmt: skip
 
 
 @dataclass
@@ -87,9 +89,9 @@ def scene() -> Model:
     return replace(model, pair_friction=np.ones(len(model.pairs)))
 
 
-def targets(model: Model) -> np.ndarray:
-    """(VARIANTS, nu) drive targets; the first are the scene's own."""
-    jitter = np.random.default_rng(0).uniform(-JITTER, JITTER, (VARIANTS, model.nu))
+def targets(model: Model, variants: int) -> np.ndarray:
+    """(variants, nu) drive targets; the first are the scene's own."""
+    jitter = np.random.default_rng(0).uniform(-JITTER, JITTER, (variants, model.nu))
     jitter[0] = 0.0
     return model.u0 + jitter
 
@@ -107,30 +109,33 @@ def stands(model: Model, q: np.ndarray) -> str:
 # -- ours
 
 
+def _simulator(model: Model, num_envs: int, dtype: str, tolerance: float, threads: int | None) -> wa.Simulator:
+    options = {"device": "cpu", "dtype": dtype, "dt": DT, "iterations": ITERATIONS}
+    return wa.Simulator(model, num_envs, tolerance=tolerance, threads=threads, **options)
+
+
 class Ours:
     """Settled states of all variants, and cases that start from them."""
 
-    def __init__(self, model: Model):
-        self.model, self.targets = model, torch.from_numpy(targets(model))
+    def __init__(self, model: Model, plan: Plan):
+        self.model, self.plan = model, plan
+        self.targets = torch.from_numpy(targets(model, plan.variants))
         self.settled = {dtype: self._settle(dtype) for dtype in ("float32", "float64")}
 
     def _settle(self, dtype: str):
-        progress(f"settling {VARIANTS} robots in {dtype}")
-        sim = wa.Simulator(self.model, VARIANTS, device="cpu", dtype=dtype, dt=DT, iterations=ITERATIONS, tolerance=TOLERANCE)
-        u = self.targets.to(sim.dtype).expand(SETTLE, -1, -1)
-        qs, qds = sim.rollout(*sim.initial_state(), u, checkpoint_every=SETTLE)
+        progress(f"settling {self.plan.variants} robots in {dtype}")
+        sim = _simulator(self.model, self.plan.variants, dtype, TOLERANCE, None)
+        u = self.targets.to(sim.dtype).expand(self.plan.settle, -1, -1)
+        qs, qds = sim.rollout(*sim.initial_state(), u, checkpoint_every=self.plan.settle)
         return qs[-1], qds[-1]
 
-    def case(self, dtype: str, batch: int, threads: int, forced: bool, work: int) -> Case:
-        steps = max(work // batch, 1)
-        tolerance = 0.0 if forced else TOLERANCE
-        sim = wa.Simulator(
-            self.model, batch, device="cpu", dtype=dtype, dt=DT, iterations=ITERATIONS, tolerance=tolerance, threads=threads
-        )
+    def case(self, dtype: str, batch: int, threads: int, forced: bool) -> Case:
+        steps = max(self.plan.work // batch, 1)
+        sim = _simulator(self.model, batch, dtype, 0.0 if forced else TOLERANCE, threads)
         if forced:
             # tolerance 0 still stops at the bitwise fixed point; no change is below -1, so no sweep is left out
             sim._model.tolerance = -1.0
-        pick = torch.arange(batch) % VARIANTS
+        pick = torch.arange(batch) % self.plan.variants
         q, qd = (x[pick] for x in self.settled[dtype])
         u = self.targets.to(sim.dtype)[pick]
         controls = u.expand(steps, -1, -1).contiguous()
@@ -159,18 +164,27 @@ class Ours:
 class Theirs:
     """The same robot, settled in MuJoCo with each solver."""
 
-    def __init__(self, model: Model):
-        self.model, self.targets = model, targets(model)
+    def __init__(self, model: Model, plan: Plan):
+        self.model, self.plan, self.targets = model, plan, targets(model, plan.variants)
+        self.settled: dict = {}
 
-    def case(self, solver: str, batch: int, threads: int, forced: bool, work: int) -> Case:
-        steps = max(work // batch, 1)
-        m = mujoco_twin.twin(
-            self.model, solver=solver, dt=DT, iterations=ITERATIONS, tolerance=0.0 if forced else None
-        )
-        start = mujoco_twin.to_mujoco(self.model, *(np.tile(x, (VARIANTS, 1)) for x in (self.model.q0, np.zeros(m.nv))))
-        settled = mujoco_twin.Batch(m, start, self.targets, SETTLE, machine.cores()).run()
-        settled[:, 0] = 0.0
-        pick = np.arange(batch) % VARIANTS
+    def _settle(self, solver: str, forced: bool):
+        """MuJoCo's model and the settled states of all variants."""
+        if (solver, forced) not in self.settled:
+            progress(f"settling {self.plan.variants} robots in MuJoCo with {solver}{', forced' * forced}")
+            tolerance = 0.0 if forced else None
+            m = mujoco_twin.twin(self.model, solver=solver, dt=DT, iterations=ITERATIONS, tolerance=tolerance)
+            start = mujoco_twin.to_mujoco(self.model, self.model.q0[None], np.zeros((1, m.nv)))
+            start = np.repeat(start, self.plan.variants, axis=0)
+            states = mujoco_twin.Batch(m, start, self.targets, self.plan.settle, machine.cores()).run()
+            states[:, 0] = 0.0
+            self.settled[solver, forced] = m, states
+        return self.settled[solver, forced]
+
+    def case(self, solver: str, batch: int, threads: int, forced: bool) -> Case:
+        m, settled = self._settle(solver, forced)
+        steps = max(self.plan.mujoco_work // batch, 1)
+        pick = np.arange(batch) % self.plan.variants
         rollout = mujoco_twin.Batch(m, settled[pick], self.targets[pick], steps, threads)
 
         def check(last) -> dict:
@@ -179,7 +193,7 @@ class Theirs:
             bad = stands(self.model, q)
             if bad:
                 case.refuse(bad)
-            return mujoco_twin.rest(m, last[:VARIANTS], self.targets[pick[:VARIANTS]])
+            return mujoco_twin.rest(m, last[: self.plan.variants], self.targets[pick][: self.plan.variants])
 
         name = f"{solver}, forced" if forced else solver
         case = Case("MuJoCo", name, "float64", batch, threads, steps, rollout.run, check)
@@ -192,8 +206,9 @@ class Theirs:
 def measure(cases: list[Case], repetitions: int) -> list[dict]:
     """Time all cases in turns, then check the states that they ended in."""
     results: dict[int, object] = {}
+    progress(f"warming up {len(cases)} cases")
     for case in cases:
-        case.run()  # compiles and warms up
+        case.run()
     for repetition in range(repetitions):
         for k, case in enumerate(cases):
             start = time.perf_counter()
@@ -222,11 +237,10 @@ def interleaved(ours: list[Case], theirs: list[Case]) -> list[Case]:
 
 def laikago(plan: Plan) -> list[dict]:
     model = scene()
-    mine, peer = Ours(model), Theirs(model)
-    progress("compiling and settling MuJoCo's twins")
+    mine, peer = Ours(model, plan), Theirs(model, plan)
     threads = [1, 2] if machine.cores() > 1 else [1]
     ours = [
-        mine.case(dtype, batch, n, forced, plan.work)
+        mine.case(dtype, batch, n, forced)
         for dtype, batches in (("float32", plan.batches), ("float64", (plan.float64_batch,)))
         for batch in batches
         for n in threads[: min(batch, 2)]
@@ -234,7 +248,7 @@ def laikago(plan: Plan) -> list[dict]:
     ]
     batch = min(MUJOCO_BATCH, plan.mujoco_work // 16)
     kinds = [("Newton", False), ("CG", False), ("PGS", False), ("PGS", True)]
-    theirs = [peer.case(solver, batch, n, forced, plan.mujoco_work) for solver, forced in kinds for n in threads]
+    theirs = [peer.case(solver, batch, n, forced) for solver, forced in kinds for n in threads]
     return measure(interleaved(ours, theirs), plan.repetitions)
 
 
@@ -293,7 +307,9 @@ def plot(results: dict, path: Path) -> None:
     for threads, style in ((1, "-"), (2, "--")):
         if any(r["engine"] == "MuJoCo" and r["threads"] == threads for r in rows):
             peer = fastest_mujoco(rows, threads, False)
-            left.axhline(peer["rate"], color="0.4", linestyle=style, label=f"MuJoCo C, {peer['solver']}, {threads} threads")
+            left.axhline(
+                peer["rate"], color="0.4", linestyle=style, label=f"MuJoCo C, {peer['solver']}, {threads} threads"
+            )
     left.set(xscale="log", yscale="log", xlabel="environments", ylabel="steps per second", title="Laikago on four feet")
     chains = results["chains"]["rows"]
     links = np.array([r["links"] for r in chains])
@@ -311,7 +327,9 @@ def plot(results: dict, path: Path) -> None:
 def main(arguments: list[str] | None = None) -> dict:
     parser = argparse.ArgumentParser(description="Throughput, scaling and start-up on this machine's CPU.")
     parser.add_argument("--quick", action="store_true", help="tiny sizes: whether it works, not how fast it is")
-    parser.add_argument("--out", type=Path, default=machine.RESULTS / "throughput.json", help="raw results; .png beside it")
+    parser.add_argument(
+        "--out", type=Path, default=machine.RESULTS / "throughput.json", help="raw results; .png beside it"
+    )
     parser.add_argument("--no-startup", action="store_true", help="leave out the start-up times, which compile kernels")
     options = parser.parse_args(arguments)
     plan = QUICK if options.quick else Plan()

@@ -18,6 +18,7 @@ def make_contact(t, dynamics):
     real, vec3, mat33, mat36 = t.real, t.vec3, t.mat33, t.mat36
     Model, Params, Link, Dof = t.Model, t.Params, t.Link, t.Dof
     Contact, JointRow, Root = t.Contact, t.JointRow, t.Root
+    SIDES = wp.constant(t.sizes.sides)
 
     @wp.func
     def wrench_rows(p: vec3, n: vec3, t1: vec3, t2: vec3):
@@ -33,8 +34,9 @@ def make_contact(t, dynamics):
 
     @wp.func
     def propagate(
-        model: Model, link: int, F: mat36, dofs: wp.array(dtype=Dof), path: wp.array2d(dtype=vec3), root: wp.ref[Root]
-    ):
+        model: Model, link: int, F: mat36, dofs: wp.array(dtype=Dof), side: int, paths: wp.array2d(dtype=vec3),
+        root: wp.ref[Root],
+    ):  # fmt: skip
         """Up pass of three rows from a link to the world; returns J Mhat^-1 times the forces left in dofs.u."""
         acceleration = vec3()
         depth = model.depth[link]
@@ -43,14 +45,14 @@ def make_contact(t, dynamics):
             j = model.chain[link, d]
             u = F @ dofs[j].S
             uD = u * dofs[j].Dinv
-            path[0, d] = u
-            path[1, d] = uD
+            paths[2 * side, d] = u
+            paths[2 * side + 1, d] = uD
             acceleration += uD * dofs[j].u
             F = F - wp.outer(uD, dofs[j].U)
         free = model.free_dof[link]
         if free >= 0:
             dynamics.substitute(F, free, dofs, root)
-            acceleration += root.uD @ dynamics.root_forces(free, dofs)
+            acceleration += dynamics.root_product(dynamics.root_forces(free, dofs), root)
         return acceleration
 
     @wp.func
@@ -64,10 +66,10 @@ def make_contact(t, dynamics):
 
     @wp.func
     def contact_rows(
-        model: Model, params: Params, env: int, contact: wp.ref[Contact], links: wp.array(dtype=Link),
-        dofs: wp.array(dtype=Dof), path: wp.array3d(dtype=vec3), roots: wp.array(dtype=Root),
+        model: Model, params: Params, env: int, k: int, contact: wp.ref[Contact], links: wp.array(dtype=Link),
+        dofs: wp.array(dtype=Dof), paths: wp.array2d(dtype=vec3), roots: wp.array(dtype=Root),
     ):  # fmt: skip
-        """Up pass of one contact's rows; returns b, the row velocities without contact impulses plus the bias."""
+        """Up pass of contact k's rows; returns b, the row velocities without contact impulses plus the bias."""
         p = contact.p
         n = contact.n
         t1 = contact.t
@@ -77,62 +79,66 @@ def make_contact(t, dynamics):
         if contact.link_a > 0:
             F = wrench_rows(p, n, t1, t2)
             velocity = F @ links[contact.link_a].v
-            acceleration = propagate(model, contact.link_a, F, dofs, path[0], roots[0])
+            acceleration = propagate(model, contact.link_a, F, dofs, SIDES * k, paths, roots[SIDES * k])
         if contact.link_b > 0:
             F = -wrench_rows(p + contact.shift, n, t1, t2)
             velocity += F @ links[contact.link_b].v
             if wp.static(t.sizes.sides == 2):
-                acceleration += propagate(model, contact.link_b, F, dofs, path[1], roots[1])
+                side = SIDES * k + 1
+                acceleration += propagate(model, contact.link_b, F, dofs, side, paths, roots[side])
         b = velocity + acceleration * model.dt
         b[0] = b[0] + contact_bias(model, params, env, contact, velocity[0])
         return b
 
+    # Sides are numbered SIDES * contact + side; paths has two rows for each, u and u Dinv.
+    # Indices are passed rather than views of an array: making a view costs as much as a product.
+
     @wp.func
     def side_block(
-        model: Model, i: int, l: int, one: wp.array(dtype=vec3), two: wp.array(dtype=vec3), root_one: wp.ref[Root],
-        root_two: wp.ref[Root],
-    ):  # fmt: skip
-        """Part of A between one side of a contact on link i and one side of a contact on link l."""
+        model: Model, i: int, l: int, one: int, two: int, paths: wp.array2d(dtype=vec3), roots: wp.array(dtype=Root)
+    ):
+        """Part of A between side `one` of a contact, on link i, and side `two` of a contact, on link l."""
         G = mat33()
         if model.free_dof[i] >= 0 and model.free_dof[i] == model.free_dof[l]:
-            G = root_one.u @ wp.transpose(root_two.uD)
+            g = roots[one].u @ roots[two].uD
+            G = mat33(g[0, 0], g[0, 1], g[0, 2], g[1, 0], g[1, 1], g[1, 2], g[2, 0], g[2, 1], g[2, 2])
         for d in range(model.common[i, l]):
-            G += wp.outer(one[d], two[d])
+            G += wp.outer(paths[2 * one, d], paths[2 * two + 1, d])
         return G
 
     @wp.func
     def contact_block(
-        model: Model, k: int, l: int, contacts: wp.array(dtype=Contact), paths: wp.array4d(dtype=vec3),
-        roots: wp.array2d(dtype=Root),
+        model: Model, k: int, l: int, contacts: wp.array(dtype=Contact), paths: wp.array2d(dtype=vec3),
+        roots: wp.array(dtype=Root),
     ):  # fmt: skip
         a = contacts[k].link_a
         c = contacts[l].link_a
-        G = side_block(model, a, c, paths[k, 0, 0], paths[l, 0, 1], roots[k, 0], roots[l, 0])
+        G = side_block(model, a, c, SIDES * k, SIDES * l, paths, roots)
         if wp.static(t.sizes.sides == 2):
             b = contacts[k].link_b
             d = contacts[l].link_b
-            G += side_block(model, a, d, paths[k, 0, 0], paths[l, 1, 1], roots[k, 0], roots[l, 1])
-            G += side_block(model, b, c, paths[k, 1, 0], paths[l, 0, 1], roots[k, 1], roots[l, 0])
-            G += side_block(model, b, d, paths[k, 1, 0], paths[l, 1, 1], roots[k, 1], roots[l, 1])
+            G += side_block(model, a, d, SIDES * k, SIDES * l + 1, paths, roots)
+            G += side_block(model, b, c, SIDES * k + 1, SIDES * l, paths, roots)
+            G += side_block(model, b, d, SIDES * k + 1, SIDES * l + 1, paths, roots)
         return G
 
     @wp.func
     def joint_side_block(
-        model: Model, i: int, l: int, path: wp.array(dtype=real), joint_root: wp.ref[Root], two: wp.array(dtype=vec3),
-        root_two: wp.ref[Root],
+        model: Model, i: int, l: int, row: int, joint_paths: wp.array2d(dtype=real), joint_root: wp.ref[Root],
+        side: int, paths: wp.array2d(dtype=vec3), root: wp.ref[Root],
     ):  # fmt: skip
         """Part of A between a joint's row and one side of a contact on link l."""
         g = vec3()
         if model.free_dof[i] >= 0 and model.free_dof[i] == model.free_dof[l]:
-            g = root_two.uD @ joint_root.u[0]
+            g = dynamics.root_product(joint_root.u[0], root)
         for d in range(model.common[i, l]):
-            g += two[d] * path[d]
+            g += paths[2 * side + 1, d] * joint_paths[row, d]
         return g
 
     @wp.func
     def delassus(
         model: Model, cfm: real, num_contacts: int, num_joint_rows: int, dofs: wp.array(dtype=Dof),
-        contacts: wp.array(dtype=Contact), paths: wp.array4d(dtype=vec3), roots: wp.array2d(dtype=Root),
+        contacts: wp.array(dtype=Contact), paths: wp.array2d(dtype=vec3), roots: wp.array(dtype=Root),
         joint_rows: wp.array(dtype=JointRow), joint_paths: wp.array2d(dtype=real), joint_roots: wp.array(dtype=Root),
         A: wp.array2d(dtype=real), blocks: wp.array2d(dtype=vec3),
     ):  # fmt: skip
@@ -152,12 +158,13 @@ def make_contact(t, dynamics):
             r = 3 * num_contacts + k
             i = joint_rows[k].link
             for l in range(num_contacts):
+                side = SIDES * l
                 g = joint_side_block(
-                    model, i, contacts[l].link_a, joint_paths[k], joint_roots[k], paths[l, 0, 1], roots[l, 0]
+                    model, i, contacts[l].link_a, k, joint_paths, joint_roots[k], side, paths, roots[side]
                 )
                 if wp.static(t.sizes.sides == 2):
                     g += joint_side_block(
-                        model, i, contacts[l].link_b, joint_paths[k], joint_roots[k], paths[l, 1, 1], roots[l, 1]
+                        model, i, contacts[l].link_b, k, joint_paths, joint_roots[k], side + 1, paths, roots[side + 1]
                     )
                 blocks[r, l] = g
                 for c in range(3):
@@ -166,7 +173,7 @@ def make_contact(t, dynamics):
                 a = real(0.0)
                 m = joint_rows[l].link
                 if model.free_dof[i] >= 0 and model.free_dof[i] == model.free_dof[m]:
-                    a = wp.dot(joint_roots[k].u[0], joint_roots[l].uD[0])
+                    a = dynamics.root_product(joint_roots[k].u[0], joint_roots[l])[0]
                 for d in range(model.common[i, m]):
                     a += joint_paths[k, d] * joint_paths[l, d] * dofs[model.chain[i, d]].Dinv
                 if k == l:
@@ -176,11 +183,12 @@ def make_contact(t, dynamics):
 
     @wp.func
     def apply_side(
-        model: Model, link: int, x: vec3, path: wp.array(dtype=vec3), root: wp.ref[Root], dofs: wp.array(dtype=Dof)
-    ):
+        model: Model, link: int, x: vec3, side: int, paths: wp.array2d(dtype=vec3), root: wp.ref[Root],
+        dofs: wp.array(dtype=Dof),
+    ):  # fmt: skip
         for d in range(model.depth[link]):
             j = model.chain[link, d]
-            dofs[j].u = dofs[j].u + wp.dot(path[d], x)
+            dofs[j].u = dofs[j].u + wp.dot(paths[2 * side, d], x)
         free = model.free_dof[link]
         if free >= 0:
             f = x @ root.u
@@ -190,16 +198,17 @@ def make_contact(t, dynamics):
     @wp.func
     def apply_impulses(
         model: Model, num_contacts: int, num_joint_rows: int, contacts: wp.array(dtype=Contact),
-        paths: wp.array4d(dtype=vec3), roots: wp.array2d(dtype=Root), joint_rows: wp.array(dtype=JointRow),
+        paths: wp.array2d(dtype=vec3), roots: wp.array(dtype=Root), joint_rows: wp.array(dtype=JointRow),
         joint_paths: wp.array2d(dtype=real), joint_roots: wp.array(dtype=Root), dofs: wp.array(dtype=Dof),
     ):  # fmt: skip
         """Turn the forces dofs.u into impulses and add those of the rows."""
         for j in range(model.num_dofs):
             dofs[j].u = dofs[j].u * model.dt
         for k in range(num_contacts):
-            apply_side(model, contacts[k].link_a, contacts[k].x, paths[k, 0, 0], roots[k, 0], dofs)
+            side = SIDES * k
+            apply_side(model, contacts[k].link_a, contacts[k].x, side, paths, roots[side], dofs)
             if wp.static(t.sizes.sides == 2):
-                apply_side(model, contacts[k].link_b, contacts[k].x, paths[k, 1, 0], roots[k, 1], dofs)
+                apply_side(model, contacts[k].link_b, contacts[k].x, side + 1, paths, roots[side + 1], dofs)
         for k in range(num_joint_rows):
             i = joint_rows[k].link
             x = joint_rows[k].x

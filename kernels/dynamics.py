@@ -14,7 +14,7 @@ from .types import FREE
 
 
 def make_dynamics(t, s):
-    real, vec3, vec6, mat36 = t.real, t.vec3, t.vec6, t.mat36
+    real, vec3, vec6, mat36, mat64 = t.real, t.vec3, t.vec6, t.mat36, t.mat64
     Model, Params, Link, Dof, Root = t.Model, t.Params, t.Link, t.Dof, t.Root
     cross_force, rigid_mul = s.cross_force, s.rigid_mul
 
@@ -103,6 +103,12 @@ def make_dynamics(t, s):
         )
 
     @wp.func
+    def root_product(f: vec6, root: wp.ref[Root]):
+        """Sum over the dofs of a free root of f times uD, for three rows."""
+        g = f @ root.uD
+        return vec3(g[0], g[1], g[2])
+
+    @wp.func
     def substitute(F: mat36, start: int, dofs: wp.array(dtype=Dof), root: wp.ref[Root]):
         """Up pass of three rows through a free root: a triangular substitution, since its axes are unit vectors."""
         w0 = vec3(F[0, 0], F[1, 0], F[2, 0])
@@ -136,7 +142,16 @@ def make_dynamics(t, s):
         d1 = v1 * dofs[start + 1].Dinv
         v0 -= d1 * dofs[start + 1].U[3]
         root.u = wp.matrix_from_cols(v0, v1, v2, w0, w1, w2)
-        root.uD = wp.matrix_from_cols(v0 * dofs[start].Dinv, d1, d2, d3, d4, d5)
+        d0 = v0 * dofs[start].Dinv
+        o = real(0.0)
+        root.uD = mat64(
+            d0[0], d0[1], d0[2], o,
+            d1[0], d1[1], d1[2], o,
+            d2[0], d2[1], d2[2], o,
+            d3[0], d3[1], d3[2], o,
+            d4[0], d4[1], d4[2], o,
+            d5[0], d5[1], d5[2], o,
+        )  # fmt: skip
 
     @wp.func
     def solve_free(start: int, dofs: wp.array(dtype=Dof)):

@@ -59,10 +59,10 @@ def make_joint_rows(t, actuation, dynamics):
     @wp.func
     def propagate_row(
         model: Model, params: Params, env: int, q: wp.array(dtype=real), qd: wp.array(dtype=real),
-        u: wp.array(dtype=real), row: wp.ref[JointRow], dofs: wp.array(dtype=Dof), path: wp.array(dtype=real),
+        u: wp.array(dtype=real), k: int, row: wp.ref[JointRow], dofs: wp.array(dtype=Dof), paths: wp.array2d(dtype=real),
         root: wp.ref[Root],
     ):  # fmt: skip
-        """Up pass of a row; returns its entry of b."""
+        """Up pass of row k; returns its entry of b."""
         link = row.link
         f = vec6()
         acceleration = real(0.0)
@@ -73,7 +73,7 @@ def make_joint_rows(t, actuation, dynamics):
             uj = wp.dot(f, dofs[j].S)
             if j == row.dof:
                 uj += row.sign
-            path[d] = uj
+            paths[k, d] = uj
             uD = uj * dofs[j].Dinv
             acceleration += uD * dofs[j].u
             f = f - dofs[j].U * uD
@@ -82,7 +82,7 @@ def make_joint_rows(t, actuation, dynamics):
             F = mat36()
             F[0] = f
             dynamics.substitute(F, free, dofs, root)
-            acceleration += wp.dot(root.uD[0], dynamics.root_forces(free, dofs))
+            acceleration += dynamics.root_product(dynamics.root_forces(free, dofs), root)[0]
         bias, cfm = row_terms(model, params, env, q, u, row)
         row.cfm = cfm
         return row.sign * qd[row.dof] + acceleration * model.dt + bias

@@ -45,8 +45,8 @@ def make_step(t, kinematics, actuation, dynamics, detection, joint_rows, contact
         dofs: wp.array(dtype=Dof)
         contacts: wp.array(dtype=Contact)
         joint_rows: wp.array(dtype=JointRow)
-        paths: wp.array4d(dtype=vec3)  # [contact, side, plain or times Dinv, depth]
-        roots: wp.array2d(dtype=Root)  # [contact, side]
+        paths: wp.array2d(dtype=vec3)  # [2 * side of a contact (+ 1: times Dinv), depth]
+        roots: wp.array(dtype=Root)  # [side of a contact]
         joint_paths: wp.array2d(dtype=real)  # [joint row, depth]
         joint_roots: wp.array(dtype=Root)
         A: wp.array2d(dtype=real)
@@ -74,8 +74,8 @@ def make_step(t, kinematics, actuation, dynamics, detection, joint_rows, contact
         work.dofs = wp.array(ptr=wp.address_of(memory.dofs), shape=(NV,), dtype=Dof)
         work.contacts = wp.array(ptr=wp.address_of(memory.contacts), shape=(NC,), dtype=Contact)
         work.joint_rows = wp.array(ptr=wp.address_of(memory.joint_rows), shape=(NJ,), dtype=JointRow)
-        work.paths = wp.array(ptr=wp.address_of(memory.paths), shape=(NC, NS, 2, ND), dtype=vec3)
-        work.roots = wp.array(ptr=wp.address_of(memory.roots), shape=(NC, NS), dtype=Root)
+        work.paths = wp.array(ptr=wp.address_of(memory.paths), shape=(2 * NC * NS, ND), dtype=vec3)
+        work.roots = wp.array(ptr=wp.address_of(memory.roots), shape=(NC * NS,), dtype=Root)
         work.joint_roots = wp.array(ptr=wp.address_of(memory.joint_roots), shape=(NJ,), dtype=Root)
         work.joint_paths = wp.array(ptr=wp.address_of(memory.joint_paths), shape=(NJ, ND), dtype=real)
         work.A = wp.array(ptr=wp.address_of(memory.A), shape=(NR, NR), dtype=real)
@@ -101,14 +101,14 @@ def make_step(t, kinematics, actuation, dynamics, detection, joint_rows, contact
         nj = joint_rows.find_rows(model, params, env, q, work.joint_rows, nj)
         for k in range(nc):
             b = contact.contact_rows(
-                model, params, env, work.contacts[k], work.links, work.dofs, work.paths[k], work.roots[k]
+                model, params, env, k, work.contacts[k], work.links, work.dofs, work.paths, work.roots
             )
             for r in range(3):
                 work.y[3 * k + r] = b[r]
         for k in range(nj):
             row = 3 * nc + k
             work.y[row] = joint_rows.propagate_row(
-                model, params, env, q, qd, u, work.joint_rows[k], work.dofs, work.joint_paths[k],
+                model, params, env, q, qd, u, k, work.joint_rows[k], work.dofs, work.joint_paths,
                 work.joint_roots[k],
             )  # fmt: skip
         contact.delassus(

@@ -56,6 +56,7 @@ def make_arguments(real):
     sym6 = wp.types.vector(length=21, dtype=real)  # upper triangle of a symmetric 6x6, row by row
     mat33 = wp.types.matrix(shape=(3, 3), dtype=real)
     mat36 = wp.types.matrix(shape=(3, 6), dtype=real)
+    mat64 = wp.types.matrix(shape=(6, 4), dtype=real)
     quat = wp.types.quaternion(dtype=real)
     pack = wp.types.vector(length=PACK, dtype=real)
 
@@ -139,7 +140,7 @@ def make_arguments(real):
 def make_types(real, sizes: Sizes):
     """The types of one precision, with the working memory of a step."""
     a = make_arguments(real)
-    vec3, vec6, sym6, mat33, mat36 = a.vec3, a.vec6, a.sym6, a.mat33, a.mat36
+    vec3, vec6, sym6, mat33, mat36, mat64 = a.vec3, a.vec6, a.sym6, a.mat33, a.mat36, a.mat64
 
     @wp.struct
     class Link:
@@ -171,7 +172,7 @@ def make_types(real, sizes: Sizes):
         """What three rows leave on the six dofs of a free root."""
 
         u: mat36
-        uD: mat36  # times Dinv
+        uD: mat64  # times Dinv, one row per dof; the last column is zero, so that products use whole registers
 
     @wp.struct
     class Contact:
