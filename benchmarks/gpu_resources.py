@@ -77,6 +77,7 @@ def measure(
 
     module_dir: where cubins go and are looked for before compiling; by default Warp's kernel cache.
     """
+    wp.init()  # before there are threads that would do it twice
     kernels = [job.factory(REALS[job.dtype], job.sizes) for job in jobs]
     # longest first, so that no core is idle while the other compiles the slowest
     order = sorted(range(len(jobs)), key=lambda k: -len(jobs[k].sizes.kinds))
@@ -84,12 +85,12 @@ def measure(
 
     def run(k: int) -> None:
         job = jobs[k]
-        with contextlib.redirect_stdout(sys.stderr):
-            paths = wp.compile_aot_module(kernels[k].module, arch=[job.arch], module_dir=module_dir, use_ptx=False)
+        paths = wp.compile_aot_module(kernels[k].module, arch=[job.arch], module_dir=module_dir, use_ptx=False)
         (numbers,) = cubin_resources(paths[0]).values()  # module="unique": one kernel per cubin
         found[k] = Resources(job.name, kernels[k].key.split("__")[-1], job.dtype, job.arch, *numbers)
 
-    with ThreadPoolExecutor(threads or os.cpu_count()) as pool:
+    # Warp tells of its start on stdout
+    with contextlib.redirect_stdout(sys.stderr), ThreadPoolExecutor(threads or os.cpu_count()) as pool:
         list(pool.map(run, order))
     return [found[k] for k in range(len(jobs))]
 

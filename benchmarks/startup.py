@@ -32,7 +32,10 @@ def measure() -> dict:
         results = {}
         for name in ("cold", "warm"):
             progress(f"start-up with a {name} kernel cache")
+            compiled = set(os.listdir(cache))
             results[name] = _probe(cache)
+        if set(os.listdir(cache)) != compiled:
+            raise SystemExit("No start-up times: the warm start compiled too; were kernels edited meanwhile?")
     return results
 
 

@@ -1,10 +1,12 @@
 """Launching a kernel over all environments: one launch on CUDA, one per core on the CPU.
 
-Environments share nothing, so how they are split between threads cannot change a bit of any result.
+Environments share nothing, so how they are split between threads cannot change a bit of any result. Launches are
+recorded once per kernel; later calls only exchange the arguments that changed.
 """
 
 from __future__ import annotations
 
+import ctypes
 import os
 from concurrent.futures import ThreadPoolExecutor
 
@@ -18,40 +20,67 @@ class Launcher:
     """Runs kernels whose arguments are (model, params, first environment, the rest) on one device."""
 
     def __init__(self, device: wp.Device, num_envs: int, threads: int | None):
-        self.device, self.num_envs = device, num_envs
+        self.device = device
         threads = checks.whole("threads", threads, 1) if threads is not None else _cores()
         self.threads = min(threads, num_envs) if device.is_cpu else 1
-        self._pool = ThreadPoolExecutor(self.threads) if self.threads > 1 else None
+        bounds = [num_envs * k // self.threads for k in range(self.threads + 1)]
+        self._shares = list(zip(bounds, bounds[1:], strict=False))
+        self._pool = ThreadPoolExecutor(self.threads - 1) if self.threads > 1 else None
+        self._recorded: dict[wp.Kernel, tuple[list[wp.Launch], list]] = {}
 
-    def run(self, kernel: wp.Kernel, before: list, after: list) -> None:
-        """Launch over all environments; returns when the CPU has done it, or CUDA has queued it."""
-        if self._pool is None:
-            if self.device.is_cuda:
-                with wp.ScopedStream(wp.stream_from_torch(torch.cuda.current_stream(self.device.ordinal))):
-                    wp.launch(kernel, self.num_envs, inputs=[*before, 0, *after], device=self.device, block_dim=64)
-            else:
-                self._load(kernel)
-                wp.launch(kernel, self.num_envs, inputs=[*before, 0, *after], device=self.device)
+    def run(self, kernel: wp.Kernel, model, params, arguments: list) -> None:
+        """Launch over all environments; returns when the CPU has done it, or CUDA has queued it.
+
+        arguments: torch tensors, Warp arrays or numbers.
+        """
+        commands = self._commands(kernel, [model, params], arguments)
+        if self.device.is_cuda:
+            stream = wp.stream_from_torch(torch.cuda.current_stream(self.device.ordinal))
+            commands[0].launch(stream=stream)
             return
-        self._load(kernel)
-        bounds = [self.num_envs * k // self.threads for k in range(self.threads + 1)]
-        commands = [
-            wp.launch(kernel, end - first, inputs=[*before, first, *after], device=self.device, record_cmd=True)
-            for first, end in zip(bounds, bounds[1:], strict=False)
-        ]
-        jobs = [self._pool.submit(command.launch) for command in commands[1:]]
+        jobs = [self._pool.submit(command.launch) for command in commands[1:]] if self._pool else []
         commands[0].launch()
         for job in jobs:
             job.result()
 
-    def _load(self, kernel: wp.Kernel) -> None:
-        """Compile with tiles off the stack's static memory: Warp's default is one static per module, a race here."""
-        tiles = wp.config.enable_tiles_in_stack_memory
-        wp.config.enable_tiles_in_stack_memory = False
-        try:
-            wp.load_module(kernel.module, device=self.device)
-        finally:
-            wp.config.enable_tiles_in_stack_memory = tiles
+    def _commands(self, kernel: wp.Kernel, structs: list, arguments: list) -> list[wp.Launch]:
+        if kernel not in self._recorded:
+            _load(kernel, self.device)
+            values = [wp.from_torch(a, requires_grad=False) if isinstance(a, torch.Tensor) else a for a in arguments]
+            commands = [
+                wp.launch(
+                    kernel, end - first, inputs=[*structs, first, *values], device=self.device, record_cmd=True,
+                    block_dim=64,
+                )
+                for first, end in self._shares
+            ]  # fmt: skip
+            self._recorded[kernel] = (commands, structs)
+            return commands
+        commands, last = self._recorded[kernel]
+        for place, (new, old) in enumerate(zip(structs, last, strict=True)):
+            if new is not old:
+                for command in commands:
+                    command.set_param_at_index(place, new)
+        last[:] = structs
+        for place, value in enumerate(arguments, start=3):
+            if isinstance(value, torch.Tensor):
+                value = wp.from_torch(value, requires_grad=False, return_ctype=True)
+            for command in commands:
+                if isinstance(value, ctypes.Structure | int | float):
+                    command.set_param_at_index_from_ctype(place, value)
+                else:
+                    command.set_param_at_index(place, value)
+        return commands
+
+
+def _load(kernel: wp.Kernel, device: wp.Device) -> None:
+    """Compile without tiles in static memory: Warp makes one buffer per module, which threads would share."""
+    tiles = wp.config.enable_tiles_in_stack_memory
+    wp.config.enable_tiles_in_stack_memory = False
+    try:
+        wp.load_module(kernel.module, device=device)
+    finally:
+        wp.config.enable_tiles_in_stack_memory = tiles
 
 
 def _cores() -> int:

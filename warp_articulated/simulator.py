@@ -255,8 +255,7 @@ class Simulator:
     def _run(self, factory, params: Mapping | None, *arguments) -> None:
         kernel = factory(self._real, self._kernel_sizes(factory))
         struct, held = self._params_of(params)
-        inputs = [wp.from_torch(a, requires_grad=False) if isinstance(a, torch.Tensor) else a for a in arguments]
-        self._launcher.run(kernel, [self._model, struct], inputs)
+        self._launcher.run(kernel, self._model, struct, list(arguments))
         del held  # alive until the launch has returned; on CUDA torch's allocator keeps stream order
 
     def _kernel_sizes(self, factory) -> Sizes:
