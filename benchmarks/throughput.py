@@ -120,6 +120,7 @@ class Ours:
     def __init__(self, model: Model, plan: Plan):
         self.model, self.plan = model, plan
         self.targets = torch.from_numpy(targets(model, plan.variants))
+        self.controls: dict = {}  # large, so cases share them
         self.settled = {dtype: self._settle(dtype) for dtype in ("float32", "float64")}
 
     def _settle(self, dtype: str):
@@ -138,7 +139,9 @@ class Ours:
         pick = torch.arange(batch) % self.plan.variants
         q, qd = (x[pick] for x in self.settled[dtype])
         u = self.targets.to(sim.dtype)[pick]
-        controls = u.expand(steps, -1, -1).contiguous()
+        if (dtype, batch) not in self.controls:
+            self.controls[dtype, batch] = u.expand(steps, -1, -1).contiguous()
+        controls = self.controls[dtype, batch]
 
         def run():
             qs, qds = sim.rollout(q, qd, controls)
@@ -204,25 +207,28 @@ class Theirs:
 
 
 def measure(cases: list[Case], repetitions: int) -> list[dict]:
-    """Time all cases in turns, then check the states that they ended in."""
-    results: dict[int, object] = {}
+    """Time all cases in turns, and check the states that they end in."""
     progress(f"warming up {len(cases)} cases")
     for case in cases:
         case.run()
-    for repetition in range(repetitions):
-        for k, case in enumerate(cases):
-            start = time.perf_counter()
-            results[k] = case.run()
-            case.seconds.append(time.perf_counter() - start)
-        progress(f"repetition {repetition + 1} of {repetitions} done")
     rows = []
-    for k, case in enumerate(cases):
-        facts = case.check(results[k])
-        if facts["contacts"] != [4]:
-            case.refuse(f"robots touch the ground with {facts['contacts']} contacts, not 4")
-        rows.append({name: getattr(case, name) for name in ("engine", "solver", "dtype", "batch", "threads", "steps")})
-        rows[-1] |= {"microseconds": case.microseconds, "rate": case.rate, "seconds": case.seconds, **facts}
+    for repetition in range(repetitions):
+        for case in cases:
+            start = time.perf_counter()
+            last = case.run()
+            case.seconds.append(time.perf_counter() - start)
+            if repetition == repetitions - 1:
+                rows.append(row(case, case.check(last)))
+        progress(f"repetition {repetition + 1} of {repetitions} done")
     return rows
+
+
+def row(case: Case, facts: dict) -> dict:
+    """What is written about a case, if its robots still stand on four feet."""
+    if facts["contacts"] != [4]:
+        case.refuse(f"robots touch the ground with {facts['contacts']} contacts, not 4")
+    names = ("engine", "solver", "dtype", "batch", "threads", "steps", "microseconds", "rate", "seconds")
+    return {name: getattr(case, name) for name in names} | facts
 
 
 def interleaved(ours: list[Case], theirs: list[Case]) -> list[Case]:
@@ -258,17 +264,23 @@ def fastest_mujoco(rows: list[dict], threads: int, forced: bool) -> dict:
 
 
 def laikago_table(rows: list[dict]) -> str:
-    """The ratio is to MuJoCo's fastest solver with as many threads (forced: to its PGS without early exit)."""
+    """Ratios are of time per step with as many threads: above 1, MuJoCo takes longer.
+
+    The first is to MuJoCo's fastest solver, which stops early and starts warm; the second, for forced iterations, to
+    its PGS made to do as many.
+    """
     order = sorted(rows, key=lambda r: (r["engine"] == "MuJoCo", r["dtype"], r["solver"], r["batch"], r["threads"]))
     lines = []
     for r in order:
-        peer = fastest_mujoco(rows, r["threads"], "forced" in r["solver"])
+        fastest, forced = (fastest_mujoco(rows, r["threads"], forced)["microseconds"] for forced in (False, True))
+        cost = r["microseconds"]
         lines.append([
-            r["engine"], r["solver"], r["dtype"], r["batch"], r["threads"], r["microseconds"], 1e6 / r["microseconds"],
-            r["rate"], r["iterations"], 1e3 * r["penetration"], f"{peer['microseconds'] / r['microseconds']:.2f}x",
+            r["engine"], r["solver"], r["dtype"], r["batch"], r["threads"], cost, 1e6 / cost, r["rate"],
+            r["iterations"], 1e3 * r["penetration"], f"{fastest / cost:.2f}",
+            f"{forced / cost:.2f}" if "forced" in r["solver"] else "",
         ])  # fmt: skip
     header = ["engine", "solver", "precision", "batch", "threads", "us per step and core", "steps/s per core"]
-    header += ["steps/s", "iterations", "penetration mm", "MuJoCo's time / this"]
+    header += ["steps/s", "iterations", "penetration mm", "fastest MuJoCo / this", "MuJoCo PGS forced / this"]
     return table(header, lines)
 
 
@@ -302,14 +314,13 @@ def plot(results: dict, path: Path) -> None:
     for solver, color in (("early exit", "C0"), ("forced", "C1")):
         for threads, style in ((1, "o-"), (2, "s--")):
             found = [r for r in rows if r["dtype"] == "float32" and (r["solver"], r["threads"]) == (solver, threads)]
-            label = f"ours, {solver}, {threads} thread{'s' * (threads > 1)}"
+            label = f"ours, {solver}, {threads} {'threads' if threads > 1 else 'thread'}"
             left.plot([r["batch"] for r in found], [r["rate"] for r in found], style, color=color, label=label)
     for threads, style in ((1, "-"), (2, "--")):
         if any(r["engine"] == "MuJoCo" and r["threads"] == threads for r in rows):
             peer = fastest_mujoco(rows, threads, False)
-            left.axhline(
-                peer["rate"], color="0.4", linestyle=style, label=f"MuJoCo C, {peer['solver']}, {threads} threads"
-            )
+            label = f"MuJoCo C, {peer['solver']}, {threads} {'threads' if threads > 1 else 'thread'}"
+            left.axhline(peer["rate"], color="0.4", linestyle=style, label=label)
     left.set(xscale="log", yscale="log", xlabel="environments", ylabel="steps per second", title="Laikago on four feet")
     chains = results["chains"]["rows"]
     links = np.array([r["links"] for r in chains])
@@ -334,13 +345,15 @@ def main(arguments: list[str] | None = None) -> dict:
     options = parser.parse_args(arguments)
     plan = QUICK if options.quick else Plan()
     with contextlib.redirect_stdout(sys.stderr):  # Warp tells of its kernels on stdout
-        results: dict = {"machine": machine.describe(), "quick": options.quick}
+        results: dict = {"machine": machine.describe(), "quick": options.quick, "load": machine.load()}
         results["laikago"] = laikago(plan)
         results["ratios"] = ratios(results["laikago"], plan)
         results["chains"] = scaling.chains(plan.chains, work=plan.work // 4, repetitions=plan.repetitions)
         results["startup"] = None if options.no_startup else startup.measure()
     if options.quick:
         print("Quick run: these figures say nothing about speed.\n")
+    if results["load"] > 0.5:
+        print(f"Other programs were running (load {results['load']:.1f} at the start): these figures are noisy.\n")
     print(f"{results['machine']}\n")
     print("## Laikago on four feet, dt 1e-3, at most 50 iterations\n")
     print(laikago_table(results["laikago"]) + "\n")

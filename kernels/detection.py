@@ -59,10 +59,12 @@ def make_detection(t, kinematics, frames, collision):
 
     @wp.func
     def tree_shift(model: Model, params: Params, env: int, q: wp.array(dtype=real), la: int, lb: int):
-        """From the origin of la's tree to that of lb's; zero within a tree, so that nothing is lost far from the world's."""
+        """From the origin of la's tree to that of lb's; exactly zero within a tree, however far out it stands."""
         shift = vec3()
         if model.root[la] != model.root[lb]:
-            shift = kinematics.tree_origin(model, params, env, q, lb) - kinematics.tree_origin(model, params, env, q, la)
+            shift = kinematics.tree_origin(model, params, env, q, lb) - kinematics.tree_origin(
+                model, params, env, q, la
+            )
         return shift
 
     @wp.func

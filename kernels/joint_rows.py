@@ -59,8 +59,8 @@ def make_joint_rows(t, actuation, dynamics):
     @wp.func
     def propagate_row(
         model: Model, params: Params, env: int, q: wp.array(dtype=real), qd: wp.array(dtype=real),
-        u: wp.array(dtype=real), k: int, row: wp.ref[JointRow], dofs: wp.array(dtype=Dof), paths: wp.array2d(dtype=real),
-        root: wp.ref[Root],
+        u: wp.array(dtype=real), k: int, row: wp.ref[JointRow], dofs: wp.array(dtype=Dof),
+        paths: wp.array2d(dtype=real), root: wp.ref[Root],
     ):  # fmt: skip
         """Up pass of row k; returns its entry of b."""
         link = row.link

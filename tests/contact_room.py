@@ -12,7 +12,9 @@ from warp_articulated.model import WORLD, Body, Drive, DriveType, JointType, Sha
 
 G = 9.81
 UP = np.array([0.0, 0.0, 0.0, 1.0])
-HULL = np.array([[x * (0.12 - 0.3 * z), y * (0.12 - 0.3 * z), z] for x in (-1, 1) for y in (-1, 1) for z in (-0.1, 0.1)])
+HULL = np.array(
+    [[x * (0.12 - 0.3 * z), y * (0.12 - 0.3 * z), z] for x in (-1, 1) for y in (-1, 1) for z in (-0.1, 0.1)]
+)
 FREE = {  # body: mass, inertia (diagonal), place at rest
     "block": (2.0, (0.01, 0.01, 0.02), (0, 0, 0.05)),  # its com is in its base, so that friction has no lever
     "brick": (2.0, (0.01, 0.01, 0.02), (2, 0, 0.05)),  # the same with its com in the middle
@@ -49,7 +51,7 @@ def room_model(floor_quat=UP):
         bodies.append(Body(name, WORLD, name, JointType.FREE, pos=pos, mass=mass, com=com, inertia=np.diag(inertia)))
     bodies.append(Body("rail", WORLD, "rail", JointType.FREE, pos=np.array([0, 5, 1.0]), mass=1.0, inertia=np.eye(3)))
     for k, mass in ((1, 1.0), (2, 2.5)):
-        pos, axis = np.array([0.5 * k, 0.3, 0]), np.array([1.0, 0, 0])
+        pos, axis = np.array([0.5 * k, 0.2 + 0.1 * k, 0]), np.array([1.0, 0, 0])
         inertia = np.eye(3) * 0.004
         cart = Body(f"cart{k}", len(FREE), f"cart{k}", JointType.PRISMATIC, pos, axis=axis, mass=mass, inertia=inertia)
         bodies.append(cart)
@@ -59,7 +61,7 @@ def room_model(floor_quat=UP):
         )
     names = [body.name for body in bodies]
     for name, (kind, size) in SHAPES.items():
-        place = {"table": (0, 0, -20.0), "knob": (0, 0, -30.0)}.get(name, (0, 0, 0))
+        place = {"table": (0, 0, 20.0), "knob": (0, 0, 30.0)}.get(name, (0, 0, 0))
         link = names.index(name) if name in names else WORLD
         quat = floor_quat if name == "floor" else UP
         corners = HULL if name == "hull" else None
@@ -90,7 +92,12 @@ class Room:
     def place(self, body, pos=None, quat=None, velocity=None, spin=None):
         """Starting state of a free body, (3,) or (num_envs, 3) each, quaternion (4,) or (num_envs, 4)."""
         q, v = self.model.joint_q(body).start, self.model.joint_v(body).start
-        for target, at, value in ((self.q, q, pos), (self.q, q + 3, quat), (self.qd, v, velocity), (self.qd, v + 3, spin)):
+        for target, at, value in (
+            (self.q, q, pos),
+            (self.q, q + 3, quat),
+            (self.qd, v, velocity),
+            (self.qd, v + 3, spin),
+        ):
             if value is not None:
                 value = torch.as_tensor(np.asarray(value, float))
                 target[:, at : at + value.shape[-1]] = value
@@ -110,11 +117,6 @@ class Room:
     def speed(self, joint):
         """(T + 1, num_envs, n) rates of a joint."""
         return self.qds[..., self.model.joint_v(joint)].numpy()
-
-    def contacts(self, q=None, qd=None, **params):
-        """Contacts in a state, by default the starting one."""
-        params = {name: torch.as_tensor(np.asarray(value, float)) for name, value in params.items()}
-        return self.sim.contacts(self.q if q is None else q, self.qd if qd is None else qd, self.u, params=params)
 
 
 def turn(axis, angle):

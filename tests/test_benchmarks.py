@@ -5,11 +5,11 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
+import mujoco
 import numpy as np
 import pytest
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "benchmarks"))
-mujoco = pytest.importorskip("mujoco")
 
 import machine
 import mujoco_twin

