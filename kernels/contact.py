@@ -17,7 +17,7 @@ import warp as wp
 def make_contact(t, dynamics):
     real, vec3, mat33, mat36 = t.real, t.vec3, t.mat33, t.mat36
     Model, Params, Link, Dof = t.Model, t.Params, t.Link, t.Dof
-    Contact, JointRow, Root = t.Contact, t.JointRow, t.Root
+    Contact, JointRow, Root, JointRoot = t.Contact, t.JointRow, t.Root, t.JointRoot
     SIDES = wp.constant(t.sizes.sides)
 
     @wp.func
@@ -124,13 +124,13 @@ def make_contact(t, dynamics):
 
     @wp.func
     def joint_side_block(
-        model: Model, i: int, l: int, row: int, joint_paths: wp.array2d(dtype=real), joint_root: wp.ref[Root],
+        model: Model, i: int, l: int, row: int, joint_paths: wp.array2d(dtype=real), joint_root: wp.ref[JointRoot],
         side: int, paths: wp.array2d(dtype=vec3), root: wp.ref[Root],
     ):  # fmt: skip
         """Part of A between a joint's row and one side of a contact on link l."""
         g = vec3()
         if model.free_dof[i] >= 0 and model.free_dof[i] == model.free_dof[l]:
-            g = dynamics.root_product(joint_root.u[0], root)
+            g = dynamics.root_product(joint_root.u, root)
         for d in range(model.common[i, l]):
             g += paths[2 * side + 1, d] * joint_paths[row, d]
         return g
@@ -139,7 +139,7 @@ def make_contact(t, dynamics):
     def delassus(
         model: Model, cfm: real, num_contacts: int, num_joint_rows: int, dofs: wp.array(dtype=Dof),
         contacts: wp.array(dtype=Contact), paths: wp.array2d(dtype=vec3), roots: wp.array(dtype=Root),
-        joint_rows: wp.array(dtype=JointRow), joint_paths: wp.array2d(dtype=real), joint_roots: wp.array(dtype=Root),
+        joint_rows: wp.array(dtype=JointRow), joint_paths: wp.array2d(dtype=real), joint_roots: wp.array(dtype=JointRoot),
         A: wp.array2d(dtype=real), blocks: wp.array2d(dtype=vec3),
     ):  # fmt: skip
         """A between the active rows; a contact's own block goes to contacts.G and leaves zeros here."""
@@ -173,7 +173,7 @@ def make_contact(t, dynamics):
                 a = real(0.0)
                 m = joint_rows[l].link
                 if model.free_dof[i] >= 0 and model.free_dof[i] == model.free_dof[m]:
-                    a = dynamics.root_product(joint_roots[k].u[0], joint_roots[l])[0]
+                    a = wp.dot(joint_roots[k].u, joint_roots[l].uD)
                 for d in range(model.common[i, m]):
                     a += joint_paths[k, d] * joint_paths[l, d] * dofs[model.chain[i, d]].Dinv
                 if k == l:
@@ -199,7 +199,7 @@ def make_contact(t, dynamics):
     def apply_impulses(
         model: Model, num_contacts: int, num_joint_rows: int, contacts: wp.array(dtype=Contact),
         paths: wp.array2d(dtype=vec3), roots: wp.array(dtype=Root), joint_rows: wp.array(dtype=JointRow),
-        joint_paths: wp.array2d(dtype=real), joint_roots: wp.array(dtype=Root), dofs: wp.array(dtype=Dof),
+        joint_paths: wp.array2d(dtype=real), joint_roots: wp.array(dtype=JointRoot), dofs: wp.array(dtype=Dof),
     ):  # fmt: skip
         """Turn the forces dofs.u into impulses and add those of the rows."""
         for j in range(model.num_dofs):
@@ -218,6 +218,6 @@ def make_contact(t, dynamics):
             free = model.free_dof[i]
             if free >= 0:
                 for d in range(6):
-                    dofs[free + d].u = dofs[free + d].u + joint_roots[k].u[0, d] * x
+                    dofs[free + d].u = dofs[free + d].u + joint_roots[k].u[d] * x
 
     return SimpleNamespace(**locals())

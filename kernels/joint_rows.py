@@ -12,7 +12,8 @@ from .types import DRIVE, DRY_FRICTION, LIMIT
 
 def make_joint_rows(t, actuation, dynamics):
     real, vec6, mat36 = t.real, t.vec6, t.mat36
-    Model, Params, Dof, JointRow, Root = t.Model, t.Params, t.Dof, t.JointRow, t.Root
+    JointRow, Root, JointRoot = t.JointRow, t.Root, t.JointRoot
+    Model, Params, Dof = t.Model, t.Params, t.Dof
     add_row = actuation.add_row
 
     @wp.func
@@ -60,7 +61,7 @@ def make_joint_rows(t, actuation, dynamics):
     def propagate_row(
         model: Model, params: Params, env: int, q: wp.array(dtype=real), qd: wp.array(dtype=real),
         u: wp.array(dtype=real), k: int, row: wp.ref[JointRow], dofs: wp.array(dtype=Dof),
-        paths: wp.array2d(dtype=real), root: wp.ref[Root],
+        paths: wp.array2d(dtype=real), root: wp.ref[JointRoot],
     ):  # fmt: skip
         """Up pass of row k; returns its entry of b."""
         link = row.link
@@ -81,8 +82,12 @@ def make_joint_rows(t, actuation, dynamics):
         if free >= 0:
             F = mat36()
             F[0] = f
-            dynamics.substitute(F, free, dofs, root)
-            acceleration += dynamics.root_product(dynamics.root_forces(free, dofs), root)[0]
+            three = Root()
+            dynamics.substitute(F, free, dofs, three)
+            root.u = three.u[0]
+            for d in range(6):
+                root.uD[d] = three.uD[d, 0]
+            acceleration += wp.dot(root.uD, dynamics.root_forces(free, dofs))
         bias, cfm = row_terms(model, params, env, q, u, row)
         row.cfm = cfm
         return row.sign * qd[row.dof] + acceleration * model.dt + bias

@@ -5,7 +5,7 @@ from functools import cache
 import warp as wp
 
 from .rollout import make_stages, module_options
-from .types import FREE, Sizes, memory
+from .types import FREE, Sizes, memory_layout
 
 
 @cache
@@ -14,7 +14,7 @@ def make_forward_dynamics(real, sizes: Sizes):
     t, kinematics, dynamics = stages.t, stages.kinematics, stages.dynamics
     Model, Params, Link, Dof = t.Model, t.Params, t.Link, t.Dof
     NL, NV = sizes.links + 1, sizes.dofs
-    LinkMemory, DofMemory = memory(t, Link, NL), memory(t, Dof, NV)
+    LinkMemory, DofMemory = memory_layout(t, links=(Link, NL))[0], memory_layout(t, dofs=(Dof, NV))[0]
 
     @wp.kernel(module="unique", enable_backward=False, module_options=module_options())
     def forward_dynamics(
@@ -45,7 +45,7 @@ def make_mass_matrix(real, sizes: Sizes):
     t, kinematics, dynamics, spatial = stages.t, stages.kinematics, stages.dynamics, stages.spatial
     vec6, Model, Params, Link, Dof = t.vec6, t.Model, t.Params, t.Link, t.Dof
     NL, NV = sizes.links + 1, sizes.dofs
-    LinkMemory, DofMemory = memory(t, Link, NL), memory(t, Dof, NV)
+    LinkMemory, DofMemory = memory_layout(t, links=(Link, NL))[0], memory_layout(t, dofs=(Dof, NV))[0]
 
     @wp.kernel(module="unique", enable_backward=False, module_options=module_options())
     def mass_matrix(
@@ -88,7 +88,7 @@ def make_link_poses(real, sizes: Sizes):
     t, kinematics = stages.t, stages.kinematics
     vec3, Model, Params, Link, Dof = t.vec3, t.Model, t.Params, t.Link, t.Dof
     NL, NV = sizes.links + 1, sizes.dofs
-    LinkMemory, DofMemory = memory(t, Link, NL), memory(t, Dof, NV)
+    LinkMemory, DofMemory = memory_layout(t, links=(Link, NL))[0], memory_layout(t, dofs=(Dof, NV))[0]
 
     @wp.kernel(module="unique", enable_backward=False, module_options=module_options())
     def link_poses(

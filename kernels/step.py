@@ -4,38 +4,37 @@ from types import SimpleNamespace
 
 import warp as wp
 
-from .types import PACK, memory
+from .types import PACK, memory_layout
 
 
 def make_step(t, kinematics, actuation, dynamics, detection, joint_rows, contact, pgs, integrate):
     real, vec3, pack = t.real, t.vec3, t.pack
-    Model, Params, Link, Dof, Contact, JointRow, Root = (
-        t.Model, t.Params, t.Link, t.Dof, t.Contact, t.JointRow, t.Root,
-    )  # fmt: skip
+    Model, Params, Link, Dof, JointRoot = t.Model, t.Params, t.Link, t.Dof, t.JointRoot
+    Contact, JointRow, Root = t.Contact, t.JointRow, t.Root
 
     NL, NV, ND, NC = t.sizes.links + 1, t.sizes.dofs, t.sizes.depth, max(t.sizes.contacts, 1)
     NJ, NS, NR = max(t.sizes.joint_rows, 1), t.sizes.sides, t.sizes.rows
-    LinkMemory, DofMemory = memory(t, Link, NL), memory(t, Dof, NV)
-    ContactMemory, JointRowMemory = memory(t, Contact, NC), memory(t, JointRow, NJ)
-    PathMemory, JointPathMemory = memory(t, vec3, NC * NS * 2 * ND), memory(t, real, NJ * ND)
-    RootMemory, JointRootMemory = memory(t, Root, NC * NS), memory(t, Root, NJ)
-    MatrixMemory, RowMemory = memory(t, real, NR * NR), memory(t, real, NR)
-
-    @wp.struct
-    class Memory:
-        """Working memory of a step, a local variable of the kernel."""
-
-        links: LinkMemory
-        dofs: DofMemory
-        contacts: ContactMemory
-        joint_rows: JointRowMemory
-        paths: PathMemory
-        roots: RootMemory
-        joint_paths: JointPathMemory
-        joint_roots: JointRootMemory
-        A: MatrixMemory
-        y: RowMemory
-        scale: RowMemory
+    # All working memory is one local vector, seen as arrays. One vector, because a struct of vectors would be made as a
+    # temporary and copied, which doubles the stack on CUDA.
+    Memory, at = memory_layout(
+        t,
+        links=(Link, NL),
+        dofs=(Dof, NV),
+        contacts=(Contact, NC),
+        joint_rows=(JointRow, NJ),
+        paths=(vec3, 2 * NC * NS * ND),
+        roots=(Root, NC * NS),
+        joint_paths=(real, NJ * ND),
+        joint_roots=(JointRoot, NJ),
+        A=(real, NR * NR),
+        y=(real, NR),
+        scale=(real, NR),
+    )
+    LINKS, DOFS, CONTACTS, JOINT_ROWS = (
+        wp.constant(wp.uint64(at[k])) for k in ("links", "dofs", "contacts", "joint_rows")
+    )
+    PATHS, ROOTS, JOINT_PATHS = (wp.constant(wp.uint64(at[k])) for k in ("paths", "roots", "joint_paths"))
+    JOINT_ROOTS, MATRIX, Y, SCALE = (wp.constant(wp.uint64(at[k])) for k in ("joint_roots", "A", "y", "scale"))
 
     @wp.struct
     class Work:
@@ -48,7 +47,7 @@ def make_step(t, kinematics, actuation, dynamics, detection, joint_rows, contact
         paths: wp.array2d(dtype=vec3)  # [2 * side of a contact (+ 1: times Dinv), depth]
         roots: wp.array(dtype=Root)  # [side of a contact]
         joint_paths: wp.array2d(dtype=real)  # [joint row, depth]
-        joint_roots: wp.array(dtype=Root)
+        joint_roots: wp.array(dtype=JointRoot)
         A: wp.array2d(dtype=real)
         rows: wp.array2d(dtype=pack)  # A, each row by packs
         blocks: wp.array2d(dtype=vec3)  # A, each row by contacts
@@ -69,22 +68,23 @@ def make_step(t, kinematics, actuation, dynamics, detection, joint_rows, contact
 
     @wp.func
     def view(memory: wp.ref[Memory]):
+        start = wp.address_of(memory)
         work = Work()
-        work.links = wp.array(ptr=wp.address_of(memory.links), shape=(NL,), dtype=Link)
-        work.dofs = wp.array(ptr=wp.address_of(memory.dofs), shape=(NV,), dtype=Dof)
-        work.contacts = wp.array(ptr=wp.address_of(memory.contacts), shape=(NC,), dtype=Contact)
-        work.joint_rows = wp.array(ptr=wp.address_of(memory.joint_rows), shape=(NJ,), dtype=JointRow)
-        work.paths = wp.array(ptr=wp.address_of(memory.paths), shape=(2 * NC * NS, ND), dtype=vec3)
-        work.roots = wp.array(ptr=wp.address_of(memory.roots), shape=(NC * NS,), dtype=Root)
-        work.joint_roots = wp.array(ptr=wp.address_of(memory.joint_roots), shape=(NJ,), dtype=Root)
-        work.joint_paths = wp.array(ptr=wp.address_of(memory.joint_paths), shape=(NJ, ND), dtype=real)
-        work.A = wp.array(ptr=wp.address_of(memory.A), shape=(NR, NR), dtype=real)
-        work.rows = wp.array(ptr=wp.address_of(memory.A), shape=(NR, NR // PACK), dtype=pack)
-        work.y = wp.array(ptr=wp.address_of(memory.y), shape=(NR,), dtype=real)
-        work.blocks = wp.array(ptr=wp.address_of(memory.A), shape=(NR, NR // 3), dtype=vec3)
-        work.scale_packs = wp.array(ptr=wp.address_of(memory.scale), shape=(NR // PACK,), dtype=pack)
-        work.y_packs = wp.array(ptr=wp.address_of(memory.y), shape=(NR // PACK,), dtype=pack)
-        work.scale = wp.array(ptr=wp.address_of(memory.scale), shape=(NR,), dtype=real)
+        work.links = wp.array(ptr=start + LINKS, shape=(NL,), dtype=Link)
+        work.dofs = wp.array(ptr=start + DOFS, shape=(NV,), dtype=Dof)
+        work.contacts = wp.array(ptr=start + CONTACTS, shape=(NC,), dtype=Contact)
+        work.joint_rows = wp.array(ptr=start + JOINT_ROWS, shape=(NJ,), dtype=JointRow)
+        work.paths = wp.array(ptr=start + PATHS, shape=(2 * NC * NS, ND), dtype=vec3)
+        work.roots = wp.array(ptr=start + ROOTS, shape=(NC * NS,), dtype=Root)
+        work.joint_paths = wp.array(ptr=start + JOINT_PATHS, shape=(NJ, ND), dtype=real)
+        work.joint_roots = wp.array(ptr=start + JOINT_ROOTS, shape=(NJ,), dtype=JointRoot)
+        work.A = wp.array(ptr=start + MATRIX, shape=(NR, NR), dtype=real)
+        work.rows = wp.array(ptr=start + MATRIX, shape=(NR, NR // PACK), dtype=pack)
+        work.blocks = wp.array(ptr=start + MATRIX, shape=(NR, NR // 3), dtype=vec3)
+        work.y = wp.array(ptr=start + Y, shape=(NR,), dtype=real)
+        work.y_packs = wp.array(ptr=start + Y, shape=(NR // PACK,), dtype=pack)
+        work.scale = wp.array(ptr=start + SCALE, shape=(NR,), dtype=real)
+        work.scale_packs = wp.array(ptr=start + SCALE, shape=(NR // PACK,), dtype=pack)
         return work
 
     @wp.func

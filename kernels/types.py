@@ -175,6 +175,13 @@ def make_types(real, sizes: Sizes):
         uD: mat64  # times Dinv, one row per dof; the last column is zero, so that products use whole registers
 
     @wp.struct
+    class JointRoot:
+        """The same for one row."""
+
+        u: vec6
+        uD: vec6
+
+    @wp.struct
     class Contact:
         """Two shapes that touch, and the three rows (normal, two tangents) that hold them apart."""
 
@@ -208,11 +215,17 @@ def make_types(real, sizes: Sizes):
         cfm: real
         x: real
 
-    return SimpleNamespace(**vars(a), sizes=sizes, Link=Link, Dof=Dof, Root=Root, Contact=Contact, JointRow=JointRow)
+    return SimpleNamespace(
+        **vars(a), sizes=sizes, Link=Link, Dof=Dof, Root=Root, JointRoot=JointRoot, Contact=Contact, JointRow=JointRow
+    )
 
 
-def memory(t, dtype, count):
-    """A local vector type large enough for `count` values of `dtype`, to be looked at as an array of them."""
+def memory_layout(t, **parts):
+    """A local vector type with room for all parts (name=(type, count)), and the byte at which each starts."""
     scalar = ctypes.sizeof(t.real._type_)
-    size = scalar if dtype is t.real else ctypes.sizeof(getattr(dtype, "ctype", dtype))
-    return wp.types.vector(length=max(-(-count * size // scalar), 1), dtype=t.real)
+    at, end = {}, 0
+    for name, (dtype, count) in parts.items():
+        at[name] = end
+        size = scalar if dtype is t.real else ctypes.sizeof(getattr(dtype, "ctype", dtype))
+        end += -(-count * size // (4 * scalar)) * 4 * scalar
+    return wp.types.vector(length=end // scalar, dtype=t.real), at

@@ -40,7 +40,9 @@ def state(name: str, value, shape: tuple[int, ...], like: torch.Tensor, finite: 
     if value.ndim != len(shape) or any(n >= 0 and n != m for n, m in zip(shape, value.shape, strict=True)):
         raise ValueError(f"{name} has shape {tuple(value.shape)}; it must be {meant}.")
     if value.dtype != like.dtype:
-        raise TypeError(f"{name} is {value.dtype}; this simulator computes in {like.dtype}: use {name}.to({like.dtype}).")
+        raise TypeError(
+            f"{name} is {value.dtype}; this simulator computes in {like.dtype}: use {name}.to({like.dtype})."
+        )
     if value.device != like.device:
         raise ValueError(f"{name} is on {value.device}; this simulator is on {like.device}: move it there with .to().")
     if finite and not bool(torch.isfinite(value).all()):

@@ -237,6 +237,7 @@ def _move(parts: Parts, shift: np.ndarray, turn: np.ndarray) -> None:
         if body.parent == WORLD:
             body.pos, body.quat = moved(body.pos, body.quat)
             if body.joint_type == JointType.FREE:
+                assert body.q0 is not None  # disassemble() gives every body its own
                 body.q0 = np.concatenate(moved(body.q0[:3], body.q0[3:]))
     for k, shape in enumerate(parts.shapes):
         if shape.link == WORLD and not _is_ground(shape):

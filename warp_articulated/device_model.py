@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 import torch
@@ -40,8 +41,8 @@ def model_struct(types, model: Model, device: wp.Device, solver: Mapping[str, fl
     struct.vertex_count = array(counts, int)
     struct.vertices = array(np.concatenate([*corners, np.zeros((0, 3))]), types.vec3)
     struct.turned = array(np.ones(model.num_links + 1), int)
-    for name, value in solver.items():
-        setattr(struct, name, value)
+    for name, setting in solver.items():
+        setattr(struct, name, setting)
     return struct
 
 
@@ -76,8 +77,13 @@ def params_struct(types, values: Mapping[str, torch.Tensor]):
         if name in SCALARS:
             value = value[:, 0]
         value = inner_contiguous(value, 1 if name in VECTORS else 2 if vectors is types.mat33 else 0)
+        if value.numel() == 0:  # from_torch cannot see that no element is contiguous with any other
+            inner = 0 if vectors is types.real else 1 if vectors is types.vec3 else 2
+            array: Any = wp.empty(tuple(value.shape)[: value.ndim - inner], dtype=vectors, device=str(value.device))
+        else:
+            array = wp.from_torch(value, dtype=vectors, requires_grad=False)
         held.append(value)
-        setattr(struct, name, wp.from_torch(value, dtype=vectors, requires_grad=False))
+        setattr(struct, name, array)
     return struct, held
 
 
@@ -121,5 +127,3 @@ def check_parameters(model: Model, values: Mapping[str, torch.Tensor]) -> None:
                 f"params[{name!r}] gives {what} to a joint that has none in the model; give it one there "
                 "(any value), so that the solver makes room for its row."
             )
-
-

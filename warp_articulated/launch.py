@@ -9,6 +9,7 @@ from __future__ import annotations
 import ctypes
 import os
 from concurrent.futures import ThreadPoolExecutor
+from itertools import pairwise
 
 import torch
 import warp as wp
@@ -24,7 +25,7 @@ class Launcher:
         threads = checks.whole("threads", threads, 1) if threads is not None else _cores()
         self.threads = min(threads, num_envs) if device.is_cpu else 1
         bounds = [num_envs * k // self.threads for k in range(self.threads + 1)]
-        self._shares = list(zip(bounds, bounds[1:], strict=False))
+        self._shares = list(pairwise(bounds))
         self._pool = ThreadPoolExecutor(self.threads - 1) if self.threads > 1 else None
         self._recorded: dict[wp.Kernel, tuple[list[wp.Launch], list]] = {}
 

@@ -267,14 +267,14 @@ def assemble(
         q0[q_start[i] : q_start[i] + NQ[body.joint_type]] = _default_position(body)
 
     joint_names = tuple(bodies[i].joint_name for i in order)
-    place = {joint: k for k, joint in enumerate(joint_names)}
+    place_of = {joint: k for k, joint in enumerate(joint_names)}
     for drive in drives:
-        if drive.joint not in place:
+        if drive.joint not in place_of:
             raise ModelError(
                 f"{name}: drive {drive.name!r} acts on joint {drive.joint!r}, which is not a moving joint."
             )
-    drives = sorted(drives, key=lambda d: place[d.joint])
-    driven = [order[place[d.joint]] for d in drives]
+    drives = sorted(drives, key=lambda d: place_of[d.joint])
+    driven = [order[place_of[d.joint]] for d in drives]
     u0 = []
     for drive, i in zip(drives, driven):
         if NV[bodies[i].joint_type] != 1:

@@ -45,7 +45,8 @@ def order_pairs(
     shapes: Sequence[Shape], pairs: Iterable[tuple[int, int, float, float]], notes: list[str]
 ) -> list[tuple[int, int, float, float]]:
     """Put the lower shape type first and leave out (with a note) what the collision stage cannot do."""
-    kept, dropped = [], {}
+    kept: list[tuple[int, int, float, float]] = []
+    dropped: dict[str, int] = {}
     for a, b, friction, restitution in pairs:
         if shapes[a].type > shapes[b].type:
             a, b = b, a

@@ -7,7 +7,7 @@ import numpy as np
 from .model import Model
 
 # name: shape per environment in terms of the model's counts
-SHAPES = {
+SHAPES: dict[str, tuple[int | str, ...]] = {
     "gravity": (3,),  # m/s^2
     "mass": ("links",),  # kg
     "com": ("links", 3),  # m, in the link's frame
@@ -41,7 +41,7 @@ def shapes(model: Model) -> dict[str, tuple[int, ...]]:
         "pairs": len(model.pairs),
         "shapes": len(model.shapes),
     }
-    return {name: tuple(counts.get(n, n) for n in shape) for name, shape in SHAPES.items()}
+    return {name: tuple(counts[n] if isinstance(n, str) else n for n in shape) for name, shape in SHAPES.items()}
 
 
 def defaults(model: Model, erp: float, cfm: float) -> dict[str, np.ndarray]:

@@ -79,7 +79,7 @@ def _shape(shape: Shape) -> str:
     kind = ShapeType(shape.type)
     text = kind.name.lower()
     if kind == ShapeType.MESH:
-        text += f" of {len(shape.vertices)} vertices"
+        text += f" of {0 if shape.vertices is None else len(shape.vertices)} vertices"
     elif kind in _SIZES:
         size = np.asarray(shape.size, float).copy()
         size[0 if kind == ShapeType.BOX else 1 :] *= 2  # stored as halves, read as lengths

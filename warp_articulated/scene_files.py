@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from importlib import resources
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -18,8 +19,10 @@ from .model import WORLD, Model, ModelError, Shape, ShapeType
 from .urdf import load_urdf
 
 SCENE_KEYS = ("description", "robots", "ground", "friction", "restitution", "gravity", "q0", "u0", "exclude")
-LOADER_KEYS = ("floating", "drive", "kp", "kd", "effort", "passive", "self_collision", "exclude", "friction")
-LOADER_KEYS += ("restitution", "meshes", "mimic")
+LOADER_KEYS = (
+    "floating", "drive", "kp", "kd", "effort", "passive", "self_collision", "exclude", "friction", "restitution",
+    "meshes", "mimic",
+)  # fmt: skip
 JOINT_KEYS = ("armature", "damping", "stiffness", "spring_ref", "frictionloss")
 ROBOT_KEYS = ("file", "name", "pose", "collide", "gear", *LOADER_KEYS, *JOINT_KEYS)
 
@@ -84,7 +87,7 @@ def _load_robot(path: Path, robot: Mapping, scene: Mapping, ground: bool) -> Mod
     model = load_urdf(path.parent / robot["file"], ground=ground, **options)
     if "collide" in robot:
         model = _only_colliding(model, robot["collide"], path)
-    changes = {key: _per_dof(model, key, robot[key], path) for key in JOINT_KEYS if key in robot}
+    changes: dict[str, Any] = {key: _per_dof(model, key, robot[key], path) for key in JOINT_KEYS if key in robot}
     if "gear" in robot:
         changes["gear"] = _per_drive(model, robot["gear"], path)
     for values in changes.values():

@@ -108,7 +108,7 @@ class Simulator:
         self._model = model_struct(self._types, model, self.device, solver)
         self._shapes = parameters.shapes(model)
         self.params = self._default_params(erp, cfm)
-        """Default parameters: name -> (num_envs, ...), one shared value seen from every environment. `clone` to change."""
+        """Default parameters: name -> (num_envs, ...), one value that all environments share. `clone` to change."""
         self._turn(self.params["joint_quat"])
         self._params, self._held = params_struct(self._types, self.params)
         self._diverged = torch.full((self.num_envs,), -1, dtype=torch.int32, device=self._like.device)
@@ -139,7 +139,9 @@ class Simulator:
         qs, qds = self._simulate(q, qd, u[None], substeps, params, 1)
         return qs[1], qds[1]
 
-    def rollout(self, q, qd, u, *, substeps: int | None = None, params: Mapping | None = None, checkpoint_every: int = 1):
+    def rollout(
+        self, q, qd, u, *, substeps: int | None = None, params: Mapping | None = None, checkpoint_every: int = 1
+    ):
         """States (T + 1, num_envs, nq) and (T + 1, num_envs, nv) of T control steps, the initial one included.
 
         Args:
@@ -198,7 +200,7 @@ class Simulator:
         """World position and quaternion xyzw (num_envs, links, 7) of every link, in the order of model.link_names."""
         q, qd = self._state(q, None)
         poses = q.new_empty(self.num_envs, self.model.num_links, 7)
-        frames = wp.array(self.model.frame_pos, dtype=self._types.vec3, device=self.device)
+        frames: wp.array = wp.array(self.model.frame_pos, dtype=self._types.vec3, device=self.device)
         self._run(make_link_poses, params, frames, q, qd, poses)
         return poses
 
@@ -221,8 +223,7 @@ class Simulator:
         """One control step on Warp arrays: state_in and state_out are (q, qd), control is (num_envs, nu)."""
         for before, after in zip(state_in, state_out, strict=True):
             wp.copy(after, before)
-        # rows of stride zero: the step reads and writes state_out in place
-        q, qd = (wp.array(ptr=a.ptr, shape=(2, *a.shape), strides=(0, *a.strides), dtype=a.dtype, device=a.device) for a in state_out)
+        q, qd = (_in_place(after) for after in state_out)
         u = control.reshape((1, *control.shape))
         self._run(make_rollout, None, self.substeps, 1, u, q, qd, self._diverged, self._dropped)
 
@@ -231,7 +232,8 @@ class Simulator:
     def _default_params(self, erp: float, cfm: float) -> dict[str, torch.Tensor]:
         values = parameters.defaults(self.model, erp, cfm)
         return {
-            name: self._like.new_tensor(value.copy()).expand(self.num_envs, *value.shape) for name, value in values.items()
+            name: self._like.new_tensor(value.copy()).expand(self.num_envs, *value.shape)
+            for name, value in values.items()
         }
 
     def _turn(self, joint_quat: torch.Tensor) -> None:
@@ -291,3 +293,8 @@ class Simulator:
                 RuntimeWarning,
                 stacklevel=4,
             )
+
+
+def _in_place(a: wp.array) -> wp.array:
+    """Two rows of stride zero, before and after a step: the kernel reads and writes `a` itself."""
+    return wp.array(ptr=a.ptr, shape=(2, *a.shape), strides=(0, *a.strides), dtype=a.dtype, device=a.device)

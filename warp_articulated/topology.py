@@ -106,7 +106,7 @@ def sizes_of(model: Model, max_contacts: int) -> Sizes:
     return Sizes(
         links=round_up(model.num_links, LINK_STEPS),
         dofs=round_up(model.nv, LINK_STEPS),
-        depth=round_up(table["chain"].shape[1], LINK_STEPS),
+        depth=round_up(np.shape(table["chain"])[1], LINK_STEPS),
         contacts=round_up(min(sum(slots), max_contacts), CONTACT_STEPS),
         joint_rows=-(-joint_rows // 4) * 4,
         sides=sides,

@@ -220,6 +220,7 @@ class _Build:
         return starts and all(_inertial(links[name])[0] == 0 for name in base)
 
     def _new_group(self, joint: JointElement, k: int, parent: int, R: np.ndarray, p: np.ndarray) -> int:
+        assert joint.type is not None  # what a fixed joint holds goes into its parent's group
         above = self.groups[parent]
         zero_R, zero_pos = above.zero_R @ R, above.zero_pos + above.zero_R @ p
         group = _Group(joint.child, joint, joint.name, joint.type, parent, R, p, zero_R, zero_pos, order=k + 1)

@@ -25,7 +25,8 @@ def make_drives(
 ) -> list[Drive]:
     """One drive per revolute or prismatic joint that is not passive. Arguments as in load_urdf."""
     driven = {j.name: j for j in joints if j.type in (JointType.REVOLUTE, JointType.PRISMATIC)}
-    options = {"drive": drive, "kp": kp, "kd": kd, "effort": effort}
+    numbers: dict[str, PerJoint] = {"kp": kp, "kd": kd, "effort": effort}
+    options: dict[str, str | Mapping[str, str] | PerJoint] = {"drive": drive, **numbers}
     passive = {passive} if isinstance(passive, str) else set(passive)
     named = [(key, name) for key, value in options.items() if isinstance(value, Mapping) for name in value]
     for key, name in named + [("passive", name) for name in sorted(passive)]:
@@ -39,7 +40,7 @@ def make_drives(
         word = _of(drive, name, "torque")
         if word not in KINDS:
             raise ModelError(f"{path}: drive={word!r} is not known; {', '.join(map(repr, KINDS))} are.")
-        gains = {key: _number(path, key, options[key], name) for key in ("kp", "kd", "effort")}
+        gains = {key: _number(path, key, value, name) for key, value in numbers.items()}
         needed = {"torque": (), "position": ("kp",), "velocity": ("kd",)}[word]
         for key in needed:
             if gains[key] is None:

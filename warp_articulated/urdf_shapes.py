@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -13,6 +14,8 @@ from .model import ModelError, Shape, ShapeType
 from .rotations import matrix_to_quat, rpy_to_matrix
 from .xmlfile import Element
 
+Hull = tuple[np.ndarray, np.ndarray]  # vertices, faces
+Geometry = tuple[ShapeType, Sequence[float] | np.ndarray, np.ndarray, Hull | None]
 GEOMETRIES = "sphere, box, cylinder, capsule, mesh, plane"
 
 
@@ -35,7 +38,7 @@ class ShapeReader:
     restitution: float
     skipped_meshes: int = 0
     _colors: dict[str, tuple] = field(default_factory=dict)
-    _hulls: dict[tuple, tuple[np.ndarray, np.ndarray]] = field(default_factory=dict)
+    _hulls: dict[tuple, Hull] = field(default_factory=dict)
 
     def __post_init__(self):
         # materials may be defined once, anywhere, and referred to by name afterwards
@@ -100,7 +103,7 @@ class ShapeReader:
             return tuple(float(x) for x in material.need("color").vector("rgba", 4))
         return self._colors.get(material.attributes.get("name", ""))
 
-    def _geometry(self, element: Element, visual: bool):
+    def _geometry(self, element: Element, visual: bool) -> Geometry | None:
         """(type, size, rotation of the shape in its own frame, hull); None for a mesh that is not wanted."""
         shape = next((c for c in element.need("geometry").children), None)
         if shape is None:
@@ -109,10 +112,10 @@ class ShapeReader:
         if shape.tag == "sphere":
             return ShapeType.SPHERE, [shape.number("radius", above=0.0)], eye, None
         if shape.tag == "box":
-            size = shape.vector("size", 3)
-            if size.min() <= 0:
+            lengths = shape.vector("size", 3)
+            if lengths.min() <= 0:
                 raise shape.error(f'size="{shape.text("size")}" must be three positive numbers.')
-            return ShapeType.BOX, size / 2, eye, None
+            return ShapeType.BOX, lengths / 2, eye, None
         if shape.tag in ("cylinder", "capsule"):
             size = [shape.number("radius", above=0.0), shape.number("length", above=0.0) / 2]
             return (ShapeType.CYLINDER if shape.tag == "cylinder" else ShapeType.CAPSULE), size, eye, None
@@ -127,7 +130,7 @@ class ShapeReader:
             return None
         return ShapeType.MESH, np.zeros(3), eye, self._hull(shape)
 
-    def _hull(self, mesh: Element) -> tuple[np.ndarray, np.ndarray]:
+    def _hull(self, mesh: Element) -> Hull:
         filename = mesh.text("filename")
         scale = mesh.vector("scale", 3, (1, 1, 1))
         path = find_mesh(filename, self.folder)
@@ -159,9 +162,9 @@ def find_mesh(filename: str, folder: Path) -> Path | None:
     roots = [folder, *folder.parents]
     roots += [Path(entry) for entry in os.environ.get("ROS_PACKAGE_PATH", "").split(os.pathsep) if entry]
     for root in roots:
-        for path in (root / package / inner, root / inner if root.name == package else None):
-            if path is not None and path.is_file():
-                return path
+        for place in (root / package / inner, root / inner if root.name == package else None):
+            if place is not None and place.is_file():
+                return place
     return None
 
 

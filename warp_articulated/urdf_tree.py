@@ -112,9 +112,9 @@ def _read_joint(element: Element, links: dict[str, Element], limitless: list[str
     R, pos = read_origin(element)
     axis = element.child("axis")
     direction = axis.vector("xyz", 3) if axis else np.array([1.0, 0.0, 0.0])
-    joint = JointElement(element, name, TYPES[kind], *ends, R, pos, direction)
+    joint = JointElement(element, name, TYPES[kind], ends[0], ends[1], R, pos, direction)
     if joint.type in (JointType.REVOLUTE, JointType.PRISMATIC):
-        if np.linalg.norm(direction) < 1e-9:
+        if axis is not None and np.linalg.norm(direction) < 1e-9:
             raise axis.error('xyz="0 0 0" is no direction; the axis must not be zero.')
         _read_limits(joint, limitless, notes, limited=kind != "continuous")
     dynamics = element.child("dynamics")

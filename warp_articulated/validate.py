@@ -154,7 +154,8 @@ def _check_resistance(name: str, bodies: Sequence[Body]) -> None:
 
 
 def _pose(bodies: Sequence[Body]) -> tuple[list[np.ndarray], list[np.ndarray]]:
-    rotation, origin = [], []
+    rotation: list[np.ndarray] = []
+    origin: list[np.ndarray] = []
     for body in bodies:
         R, p = (np.eye(3), np.zeros(3)) if body.parent == WORLD else (rotation[body.parent], origin[body.parent])
         p, R = p + R @ body.pos, R @ quat_to_matrix(body.quat)
