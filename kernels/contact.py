@@ -139,8 +139,8 @@ def make_contact(t, dynamics):
     def delassus(
         model: Model, cfm: real, num_contacts: int, num_joint_rows: int, dofs: wp.array(dtype=Dof),
         contacts: wp.array(dtype=Contact), paths: wp.array2d(dtype=vec3), roots: wp.array(dtype=Root),
-        joint_rows: wp.array(dtype=JointRow), joint_paths: wp.array2d(dtype=real), joint_roots: wp.array(dtype=JointRoot),
-        A: wp.array2d(dtype=real), blocks: wp.array2d(dtype=vec3),
+        joint_rows: wp.array(dtype=JointRow), joint_paths: wp.array2d(dtype=real),
+        joint_roots: wp.array(dtype=JointRoot), A: wp.array2d(dtype=real), blocks: wp.array2d(dtype=vec3),
     ):  # fmt: skip
         """A between the active rows; a contact's own block goes to contacts.G and leaves zeros here."""
         for k in range(num_contacts):

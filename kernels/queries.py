@@ -43,6 +43,7 @@ def make_forward_dynamics(real, sizes: Sizes):
 def make_mass_matrix(real, sizes: Sizes):
     stages = make_stages(real, sizes)
     t, kinematics, dynamics, spatial = stages.t, stages.kinematics, stages.dynamics, stages.spatial
+    angular, linear = spatial.angular, spatial.linear
     vec6, Model, Params, Link, Dof = t.vec6, t.Model, t.Params, t.Link, t.Dof
     NL, NV = sizes.links + 1, sizes.dofs
     LinkMemory, DofMemory = memory_layout(t, links=(Link, NL))[0], memory_layout(t, dofs=(Dof, NV))[0]
@@ -67,7 +68,11 @@ def make_mass_matrix(real, sizes: Sizes):
             if model.joint_type[i] == FREE:
                 S = vec6()
                 S[(j - free + 3) % 6] = real(1.0)
-            f = spatial.sym6_mul(links[i].IA, S)
+            # the axis about the link's origin, where IA is known, and the wrench about the tree's
+            v = linear(S) + wp.cross(angular(S), links[i].r)
+            f = spatial.shift_force(
+                spatial.sym6_angular(links[i].IA, angular(S)) + spatial.sym6_linear(links[i].IA, v), links[i].r
+            )
             for d in range(model.depth[i]):
                 k = model.chain[i, d]
                 m = wp.dot(dofs[k].S, f)

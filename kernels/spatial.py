@@ -39,15 +39,9 @@ def make_spatial(t):
         return spatial(wp.cross(w, angular(m)), wp.cross(w, linear(m)) + wp.cross(linear(v), angular(m)))
 
     @wp.func
-    def cross_force(v: vec6, f: vec6):
-        """v x* f, the rate of change of a force vector f that moves with velocity v."""
-        w = angular(v)
-        return spatial(wp.cross(w, angular(f)) + wp.cross(linear(v), linear(f)), wp.cross(w, linear(f)))
-
-    @wp.func
-    def wrench(p: vec3, f: vec3):
-        """The force f applied at p."""
-        return spatial(wp.cross(p, f), f)
+    def shift_force(f: vec6, d: vec3):
+        """The same wrench about a point that lies -d from the one it is given about."""
+        return spatial(angular(f) + wp.cross(d, linear(f)), linear(f))
 
     # Symmetric 3x3 packed as xx, xy, xz, yy, yz, zz
 
@@ -71,15 +65,8 @@ def make_spatial(t):
     # Rigid-body inertia: mass m, com c, rotational inertia Ic about the com
 
     @wp.func
-    def rigid_mul(m: real, c: vec3, Ic: vec6, v: vec6):
-        """Momentum of a rigid body with velocity v."""
-        w = angular(v)
-        f = (linear(v) + wp.cross(w, c)) * m
-        return spatial(sym3_mul(Ic, w) + wp.cross(c, f), f)
-
-    @wp.func
     def rigid_inertia(m: real, c: vec3, Ic: vec6):
-        """The 6x6 matrix of rigid_mul, packed."""
+        """The 6x6 inertia of a rigid body, packed."""
         o = real(0.0)
         x = m * c[0]
         y = m * c[1]
@@ -99,15 +86,54 @@ def make_spatial(t):
     # Symmetric 6x6 packed as its upper triangle, row by row
 
     @wp.func
-    def sym6_mul(I: sym6, v: vec6):
+    def sym6_angular(I: sym6, n: vec3):
+        """I times (n; 0)"""
         return vec6(
-            I[0] * v[0] + I[1] * v[1] + I[2] * v[2] + I[3] * v[3] + I[4] * v[4] + I[5] * v[5],
-            I[1] * v[0] + I[6] * v[1] + I[7] * v[2] + I[8] * v[3] + I[9] * v[4] + I[10] * v[5],
-            I[2] * v[0] + I[7] * v[1] + I[11] * v[2] + I[12] * v[3] + I[13] * v[4] + I[14] * v[5],
-            I[3] * v[0] + I[8] * v[1] + I[12] * v[2] + I[15] * v[3] + I[16] * v[4] + I[17] * v[5],
-            I[4] * v[0] + I[9] * v[1] + I[13] * v[2] + I[16] * v[3] + I[18] * v[4] + I[19] * v[5],
-            I[5] * v[0] + I[10] * v[1] + I[14] * v[2] + I[17] * v[3] + I[19] * v[4] + I[20] * v[5],
+            I[0] * n[0] + I[1] * n[1] + I[2] * n[2],
+            I[1] * n[0] + I[6] * n[1] + I[7] * n[2],
+            I[2] * n[0] + I[7] * n[1] + I[11] * n[2],
+            I[3] * n[0] + I[8] * n[1] + I[12] * n[2],
+            I[4] * n[0] + I[9] * n[1] + I[13] * n[2],
+            I[5] * n[0] + I[10] * n[1] + I[14] * n[2],
         )
+
+    @wp.func
+    def sym6_linear(I: sym6, n: vec3):
+        """I times (0; n)"""
+        return vec6(
+            I[3] * n[0] + I[4] * n[1] + I[5] * n[2],
+            I[8] * n[0] + I[9] * n[1] + I[10] * n[2],
+            I[12] * n[0] + I[13] * n[1] + I[14] * n[2],
+            I[15] * n[0] + I[16] * n[1] + I[17] * n[2],
+            I[16] * n[0] + I[18] * n[1] + I[19] * n[2],
+            I[17] * n[0] + I[19] * n[1] + I[20] * n[2],
+        )
+
+    @wp.func
+    def shift_inertia(I: sym6, d: vec3):
+        """The same inertia about a point that lies -d from the one it is given about.
+
+        With blocks [J H; H^T M]: H' = H + dx M, J' = J + K + K^T where K = dx (H + dx M / 2)^T.
+        """
+        g0 = wp.cross(d, vec3(I[15], I[16], I[17]))  # columns of dx M
+        g1 = wp.cross(d, vec3(I[16], I[18], I[19]))
+        g2 = wp.cross(d, vec3(I[17], I[19], I[20]))
+        half = real(0.5)
+        # rows of H + dx M / 2, that is columns of its transpose
+        k0 = wp.cross(d, vec3(I[3] + half * g0[0], I[4] + half * g1[0], I[5] + half * g2[0]))
+        k1 = wp.cross(d, vec3(I[8] + half * g0[1], I[9] + half * g1[1], I[10] + half * g2[1]))
+        k2 = wp.cross(d, vec3(I[12] + half * g0[2], I[13] + half * g1[2], I[14] + half * g2[2]))
+        return sym6(
+            I[0] + k0[0] + k0[0], I[1] + k1[0] + k0[1], I[2] + k2[0] + k0[2],
+            I[3] + g0[0], I[4] + g1[0], I[5] + g2[0],
+            I[6] + k1[1] + k1[1], I[7] + k2[1] + k1[2],
+            I[8] + g0[1], I[9] + g1[1], I[10] + g2[1],
+            I[11] + k2[2] + k2[2],
+            I[12] + g0[2], I[13] + g1[2], I[14] + g2[2],
+            I[15], I[16], I[17],
+            I[18], I[19],
+            I[20],
+        )  # fmt: skip
 
     @wp.func
     def sym6_outer(a: vec6, b: vec6):

@@ -152,8 +152,8 @@ def make_types(real, sizes: Sizes):
         a: vec6  # acceleration when all joint accelerations are zero, gravity included
         c: vec3  # com relative to O
         Ic: vec6  # rotational inertia about the com, world axes, packed
-        IA: sym6  # articulated-body inertia
-        pA: vec6  # articulated bias force
+        IA: sym6  # articulated-body inertia, about the link's own origin
+        pA: vec6  # articulated bias force, likewise
         dv: vec6  # velocity change over the step
 
     @wp.struct
