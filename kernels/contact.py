@@ -57,11 +57,15 @@ def make_contact(t, dynamics):
 
     @wp.func
     def contact_bias(model: Model, params: Params, env: int, contact: wp.ref[Contact], approach: real):
-        """What the normal velocity after the step must make up for: penetration, or the bounce."""
-        bias = params.erp[env] * contact.z / model.dt
+        """What the normal velocity must make up for: penetration, or the bounce, which is not softened by cfm."""
+        push = params.erp[env] * contact.z / model.dt
+        bias = wp.where(push > -model.max_push_speed, push, -model.max_push_speed)
+        contact.cfm = params.cfm[env]
         if approach < -model.restitution_threshold:
             bounce = params.restitution[env, contact.pair] * approach
-            bias = wp.where(bounce < bias, bounce, bias)
+            if bounce < bias:
+                bias = bounce
+                contact.cfm = real(0.0)
         return bias
 
     @wp.func
@@ -137,7 +141,7 @@ def make_contact(t, dynamics):
 
     @wp.func
     def delassus(
-        model: Model, cfm: real, num_contacts: int, num_joint_rows: int, dofs: wp.array(dtype=Dof),
+        model: Model, num_contacts: int, num_joint_rows: int, dofs: wp.array(dtype=Dof),
         contacts: wp.array(dtype=Contact), paths: wp.array2d(dtype=vec3), roots: wp.array(dtype=Root),
         joint_rows: wp.array(dtype=JointRow), joint_paths: wp.array2d(dtype=real),
         joint_roots: wp.array(dtype=JointRoot), A: wp.array2d(dtype=real), blocks: wp.array2d(dtype=vec3),
@@ -150,7 +154,7 @@ def make_contact(t, dynamics):
                     blocks[3 * k + r, l] = G[r]
                     blocks[3 * l + r, k] = vec3(G[0, r], G[1, r], G[2, r])
             G = contact_block(model, k, k, contacts, paths, roots)
-            G[0, 0] = G[0, 0] + cfm
+            G[0, 0] = G[0, 0] + contacts[k].cfm
             contacts[k].G = G
             for r in range(3):
                 blocks[3 * k + r, k] = vec3()

@@ -112,7 +112,7 @@ def make_step(t, kinematics, actuation, dynamics, detection, joint_rows, contact
                 work.joint_roots[k],
             )  # fmt: skip
         contact.delassus(
-            model, params.cfm[env], nc, nj, work.dofs, work.contacts, work.paths, work.roots, work.joint_rows,
+            model, nc, nj, work.dofs, work.contacts, work.paths, work.roots, work.joint_rows,
             work.joint_paths, work.joint_roots, work.A, work.blocks,
         )  # fmt: skip
         pgs.prepare(

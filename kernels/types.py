@@ -106,6 +106,7 @@ def make_arguments(real):
         tolerance: real  # PGS stops when no impulse changes by more than this
         pyramid: int  # 1: friction limited per axis; 0: Coulomb's cone
         restitution_threshold: real  # m/s; slower impacts do not bounce
+        max_push_speed: real  # m/s, at which penetrating shapes are pushed apart at most
 
     @wp.struct
     class Params:
@@ -196,8 +197,9 @@ def make_types(real, sizes: Sizes):
         s: vec3
         z: real  # gap, negative
         mu: real
-        Ainv: vec3  # 1 / diagonal of A, as far as the sweeps use it
-        G: mat33  # block of A between the contact's own rows, scaled, without the part solved exactly
+        cfm: real
+        Ainv: vec3  # steps of the rows, at most 1 / diagonal of A
+        G: mat33  # block of A between the contact's own rows; then times Ainv, minus the identity
         slip: real  # factor that last brought friction back to its limit
         x: vec3  # impulse
 

@@ -3,17 +3,14 @@
 import sys
 from pathlib import Path
 
+import mujoco
 import numpy as np
 import pytest
+from mjcf_oracle import ASSETS, full_mass_matrix, load, mass_matrix, our_q, random_qpos, velocity_map, write
 
-mujoco = pytest.importorskip("mujoco")
-pytest.importorskip("gymnasium")
-
-from mjcf_oracle import ASSETS, full_mass_matrix, load, mass_matrix, our_q, random_qpos, velocity_map, write  # noqa: E402
-
-from warp_articulated.mjcf import load_mjcf  # noqa: E402
-from warp_articulated.model import NV, WORLD, DriveType, JointType, ModelError, link_transforms  # noqa: E402
-from warp_articulated.rotations import quat_to_matrix  # noqa: E402
+from warp_articulated.mjcf import load_mjcf
+from warp_articulated.model import NV, WORLD, DriveType, JointType, ModelError, link_transforms
+from warp_articulated.rotations import quat_to_matrix
 
 GYMNASIUM = [
     "ant", "half_cheetah", "hopper", "walker2d", "swimmer", "humanoid", "humanoidstandup", "inverted_pendulum",

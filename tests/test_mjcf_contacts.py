@@ -1,17 +1,14 @@
 """Shapes and contact pairs of MJCF files against the contacts that MuJoCo finds."""
 
+import mujoco
 import numpy as np
 import pytest
+from mjcf_oracle import ASSETS, load, random_qpos, write
 
-mujoco = pytest.importorskip("mujoco")
-pytest.importorskip("gymnasium")
-
-from mjcf_oracle import ASSETS, load, random_qpos, write  # noqa: E402
-
-from warp_articulated.mjcf import load_mjcf  # noqa: E402
-from warp_articulated.model import ModelError, ShapeType  # noqa: E402
-from warp_articulated.pairs import SLOTS  # noqa: E402
-from warp_articulated.rotations import quat_to_matrix  # noqa: E402
+from warp_articulated.mjcf import load_mjcf
+from warp_articulated.model import ModelError, ShapeType
+from warp_articulated.pairs import SLOTS
+from warp_articulated.rotations import quat_to_matrix
 
 
 def contacts_found(m, rng, states) -> dict[tuple[int, int], tuple[int, float]]:

@@ -6,19 +6,16 @@
 import warnings
 from dataclasses import replace
 
+import mujoco
 import numpy as np
 import pytest
 import torch
 import warp as wp
+from mjcf_oracle import ASSETS, load, our_q, velocity_map, write
 
-mujoco = pytest.importorskip("mujoco")
-pytest.importorskip("gymnasium")
-
-from mjcf_oracle import ASSETS, load, our_q, velocity_map, write  # noqa: E402
-
-import warp_articulated as wa  # noqa: E402
-from warp_articulated.model import WORLD, Body, Drive, DriveType, JointType, assemble, link_transforms  # noqa: E402
-from warp_articulated.urdf import load_urdf  # noqa: E402
+import warp_articulated as wa
+from warp_articulated.model import WORLD, Body, Drive, DriveType, JointType, assemble, link_transforms
+from warp_articulated.urdf import load_urdf
 
 INERTIA, DT = 0.5, 0.01
 
@@ -512,13 +509,13 @@ def test_bad_states_and_controls_are_refused_with_a_sentence(case):
     ("options", "error", "sentence"),
     [
         ({"num_envs": 0}, ValueError, "num_envs is 0; it must be a whole number of at least 1"),
-        ({"dt": 0.0}, ValueError, "dt is 0.0; it must be more than zero"),
+        ({"dt": 0.0}, ValueError, "dt is 0.0; it must be a number above zero"),
         ({"dt": float("nan")}, ValueError, "dt is nan"),
         ({"dtype": "float16"}, ValueError, "dtype is 'float16'; it must be 'float32' or 'float64'"),
         ({"device": "tpu"}, ValueError, "no device 'tpu' on this machine; the devices are"),
         ({"substeps": 1.5}, ValueError, "substeps is 1.5"),
         ({"iterations": -1}, ValueError, "iterations is -1"),
-        ({"tolerance": -1.0}, ValueError, "tolerance is -1.0; it must be zero or more"),
+        ({"tolerance": -1.0}, ValueError, "tolerance is -1.0; it must be a number of zero or more"),
         ({"friction": "sticky"}, ValueError, "friction is 'sticky'; it must be 'cone' or 'pyramid'"),
         ({"threads": 0}, ValueError, "threads is 0"),
         ({"max_contacts": 0}, ValueError, "max_contacts is 0"),

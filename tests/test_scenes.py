@@ -76,7 +76,7 @@ def test_laikago_stands_on_its_toes():
             reach = shape.size[0] + abs(R[2, 2]) * shape.size[1] if shape.type == ShapeType.CAPSULE else 0.1
             assert p[2] - reach > 0.005, shape.name
     assert (model.drive_type == DriveType.POSITION).all()
-    np.testing.assert_allclose(model.u0, model.q0[7:])
+    np.testing.assert_allclose(model.u0, model.q0[7:], atol=0.05)  # a little more, against gravity
     assert (model.effort == 100).all()
 
 
@@ -194,7 +194,8 @@ def test_scene_overrides_name_real_joints_and_bodies(tmp_path):
 
 @pytest.mark.parametrize("name", ["ant", "hopper"])
 def test_gymnasium_robots_have_gymnasiums_masses_and_places(name):
-    gymnasium, mujoco = pytest.importorskip("gymnasium"), pytest.importorskip("mujoco")
+    import gymnasium
+    import mujoco
     path = Path(gymnasium.__file__).parent / "envs" / "mujoco" / "assets" / f"{name}.xml"
     oracle = mujoco.MjModel.from_xml_path(str(path))
     model, data = load_scene(name), mujoco.MjData(oracle)

@@ -208,7 +208,6 @@ def test_ten_thousand_thrown_robots_neither_diverge_nor_sink():
     check_thrown(10_000, 200, seed=1)
 
 
-@pytest.mark.xfail(strict=True, reason="normal and friction of one contact can fall into a cycle of two sweeps")
 def test_solver_converges_for_a_contact_that_jams():
     """Friction that presses its own contact (mu times the coupling above the normal's diagonal) must still settle."""
     model = load_scene("laikago")

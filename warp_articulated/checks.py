@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import math
+from numbers import Integral, Real
+
 import torch
 import warp as wp
 
@@ -19,14 +22,27 @@ def device(name: str | None) -> wp.Device:
 
 
 def positive(name: str, value: float, *, zero: bool = False) -> None:
-    if not (value >= 0 if zero else value > 0):
-        raise ValueError(f"{name} is {value!r}; it must be {'zero or more' if zero else 'more than zero'}.")
+    kind = "a number of zero or more" if zero else "a number above zero"
+    number = isinstance(value, Real) and math.isfinite(value)
+    if not number or value < 0 or (value == 0 and not zero):
+        raise ValueError(f"{name} is {value!r}; it must be {kind}.")
 
 
 def whole(name: str, value: int, least: int) -> int:
-    if isinstance(value, bool) or int(value) != value or value < least:
+    if not isinstance(value, Integral) or isinstance(value, bool) or value < least:
         raise ValueError(f"{name} is {value!r}; it must be a whole number of at least {least}.")
     return int(value)
+
+
+def quaternions(q: torch.Tensor, starts: list[int], names: list[str]) -> None:
+    """Refuse orientations that are no orientation: a quaternion near zero."""
+    for start, name in zip(starts, names, strict=True):
+        short = torch.linalg.vector_norm(q[:, start : start + 4], dim=-1) < 1e-3
+        if bool(short.any()):
+            raise ValueError(
+                f"q has a quaternion near zero for joint {name!r}, first in environment "
+                f"{int(torch.nonzero(short)[0])}; it must have a direction (its length does not matter)."
+            )
 
 
 def state(name: str, value, shape: tuple[int, ...], like: torch.Tensor, finite: bool) -> torch.Tensor:

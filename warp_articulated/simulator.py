@@ -15,8 +15,8 @@ from .kernels.queries import make_contacts, make_forward_dynamics, make_link_pos
 from .kernels.rollout import make_rollout
 from .kernels.types import Sizes, make_arguments
 from .launch import Launcher
-from .model import Model
-from .topology import sizes_of
+from .model import JointType, Model
+from .topology import QUERY_STEPS, round_up, sizes_of
 
 PRECISIONS = {"float32": (wp.float32, torch.float32), "float64": (wp.float64, torch.float64)}
 
@@ -53,7 +53,9 @@ class Simulator:
         erp: share of a penetration or limit violation that is removed per step.
         cfm: 1/kg, compliance of contact normals and joint limits.
         restitution_threshold: m/s; slower impacts do not bounce. By default 0.05 or three steps of free fall.
-        max_contacts: contacts at once per environment; beyond it the deepest are kept and `dropped_contacts` counts.
+        max_push_speed: m/s, at which penetrating shapes are pushed apart at most; deep overlaps come apart gently.
+        max_contacts: contacts at once per environment (rounded up to 4, 8, 16, ...); beyond it the deepest are kept and
+            `dropped_contacts` counts the others.
         validate: refuse states and controls that are not finite; by default on the CPU only, where it costs no sync.
     """
 
@@ -73,6 +75,7 @@ class Simulator:
         erp: float = 0.2,
         cfm: float = 1e-2,
         restitution_threshold: float | None = None,
+        max_push_speed: float = 5.0,
         max_contacts: int = 32,
         validate: bool | None = None,
     ):
@@ -87,7 +90,9 @@ class Simulator:
         self.num_envs = checks.whole("num_envs", num_envs, 1)
         self.substeps = checks.whole("substeps", substeps, 1)
         checks.positive("dt", dt)
-        checks.positive("tolerance", tolerance, zero=True)
+        for name, value in (("tolerance", tolerance), ("erp", erp), ("cfm", cfm)):
+            checks.positive(name, value, zero=True)
+        checks.positive("max_push_speed", max_push_speed)
         self.dt = float(dt)
         self.device = checks.device(device)
         self.validate = self.device.is_cpu if validate is None else validate
@@ -103,6 +108,7 @@ class Simulator:
             "tolerance": tolerance,
             "pyramid": int(friction == "pyramid"),
             "restitution_threshold": restitution_threshold,
+            "max_push_speed": max_push_speed,
         }
         self._types = make_arguments(self._real)
         self._model = model_struct(self._types, model, self.device, solver)
@@ -111,6 +117,7 @@ class Simulator:
         """Default parameters: name -> (num_envs, ...), one value that all environments share. `clone` to change."""
         self._turn(self.params["joint_quat"])
         self._params, self._held = params_struct(self._types, self.params)
+        self._rotations = _quaternions(model)
         self._diverged = torch.full((self.num_envs,), -1, dtype=torch.int32, device=self._like.device)
         self._dropped = torch.zeros(self.num_envs, dtype=torch.int32, device=self._like.device)
 
@@ -261,13 +268,15 @@ class Simulator:
         del held  # alive until the launch has returned; on CUDA torch's allocator keeps stream order
 
     def _kernel_sizes(self, factory) -> Sizes:
-        """Kernels that know nothing of contacts are shared by all models with as many links."""
+        """Kernels that know nothing of contacts are small and quick: a few sizes of them serve all models."""
         if factory in (make_rollout, make_contacts):
             return self._sizes
-        return Sizes(self._sizes.links, self._sizes.dofs, self._sizes.depth)
+        return Sizes(round_up(self._sizes.links, QUERY_STEPS), round_up(self._sizes.dofs, QUERY_STEPS), depth=1)
 
     def _state(self, q, qd):
         q = checks.state("q", q, (self.num_envs, self.model.nq), self._like, self.validate)
+        if self.validate:
+            checks.quaternions(q, *self._rotations)
         if qd is None:
             return q, q.new_zeros(self.num_envs, self.model.nv)
         return q, checks.state("qd", qd, (self.num_envs, self.model.nv), self._like, self.validate)
@@ -298,3 +307,11 @@ class Simulator:
 def _in_place(a: wp.array) -> wp.array:
     """Two rows of stride zero, before and after a step: the kernel reads and writes `a` itself."""
     return wp.array(ptr=a.ptr, shape=(2, *a.shape), strides=(0, *a.strides), dtype=a.dtype, device=a.device)
+
+
+def _quaternions(model: Model) -> tuple[list[int], list[str]]:
+    """Where in q the quaternions start, and the joints they belong to."""
+    offset = {JointType.FREE: 3, JointType.SPHERICAL: 0}
+    links = [i for i in range(model.num_links) if model.joint_type[i] in offset]
+    starts = [int(model.q_start[i]) + offset[JointType(model.joint_type[i])] for i in links]
+    return starts, [model.joint_names[model.joint_of_link[i]] for i in links]

@@ -14,6 +14,7 @@ from .pairs import SLOTS
 
 # Capacities grow in steps, so that robots of similar size share one compiled kernel.
 LINK_STEPS = (8, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512)
+QUERY_STEPS = (32, 128, 512)
 CONTACT_STEPS = (0, 4, 8, 16, 32, 64, 128)
 
 
