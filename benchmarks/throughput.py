@@ -41,8 +41,8 @@ class Plan:
 
     batches: tuple[int, ...] = (1, 64, 1024, 4096, 32768)
     float64_batch: int = 4096
-    work: int = 2**19  # steps times environments of one repetition: bounds memory to some 100 MB per case
-    mujoco_work: int = 2**17
+    work: int = 2**17  # steps times environments of one repetition: bounds memory and time per case
+    mujoco_work: int = 2**15
     repetitions: int = 5
     variants: int = 64  # environments that differ; larger batches repeat them
     settle: int = 3000  # steps

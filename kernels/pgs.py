@@ -84,25 +84,30 @@ def make_pgs(t, s):
                 rows[r, c] = wp.cw_mul(rows[r, c], factor)
 
     @wp.func
-    def update_contact(pyramid: int, contact: wp.ref[Contact], y: vec3):
-        """One Gauss-Seidel step of a contact; returns its new impulse."""
+    def update_contact(pyramid: int, contact: wp.ref[Contact], yn: real, yt: real, ys: real):
+        """One Gauss-Seidel step of a contact; returns its new impulse, normal and two tangents.
+
+        Three numbers rather than a vec3: that would go through memory, in the middle of the solver's critical path.
+        """
         G = contact.G
         x = contact.x
-        xn = larger(y[0] - G[0, 0] * x[0] - (G[0, 1] * x[1] + G[0, 2] * x[2]), real(0.0))
+        xn = larger(yn - G[0, 0] * x[0] - (G[0, 1] * x[1] + G[0, 2] * x[2]), real(0.0))
         limit = contact.mu * xn
-        xt = y[1] - G[1, 2] * x[2] - G[1, 1] * x[1] - G[1, 0] * xn
+        xt = yt - G[1, 2] * x[2] - G[1, 1] * x[1] - G[1, 0] * xn
+        xs = ys - G[2, 2] * x[2] - G[2, 0] * xn
         if pyramid != 0:
             xt = clip(xt, limit)
-            return vec3(xn, xt, clip(y[2] - G[2, 0] * xn - G[2, 1] * xt, limit))
-        xs = y[2] - G[2, 1] * x[1] - G[2, 2] * x[2] - G[2, 0] * xn
-        rho2 = xt * xt + xs * xs
-        if rho2 > limit * limit:
-            # the store keeps the compiler from computing root and quotient also for contacts that stick
-            scale = limit / wp.sqrt(rho2)
-            contact.slip = scale
-            xt = xt * scale
-            xs = xs * scale
-        return vec3(xn, xt, xs)
+            xs = clip(xs - G[2, 1] * xt, limit)
+        else:
+            xs = xs - G[2, 1] * x[1]
+            rho2 = xt * xt + xs * xs
+            if rho2 > limit * limit:
+                # the store keeps the compiler from computing root and quotient also for contacts that stick
+                scale = limit / wp.sqrt(rho2)
+                contact.slip = scale
+                xt = xt * scale
+                xs = xs * scale
+        return xn, xt, xs
 
     @wp.func
     def solve(
@@ -129,12 +134,14 @@ def make_pgs(t, s):
                 change = larger(change, wp.abs(d))
             for k in range(num_contacts):
                 r = 3 * k
-                v = update_contact(model.pyramid, contacts[k], vec3(y[r], y[r + 1], y[r + 2]))
-                e = v - contacts[k].x
-                contacts[k].x = v
+                xn, xt, xs = update_contact(model.pyramid, contacts[k], y[r], y[r + 1], y[r + 2])
+                dn = xn - contacts[k].x[0]
+                dt = xt - contacts[k].x[1]
+                ds = xs - contacts[k].x[2]
+                contacts[k].x = vec3(xn, xt, xs)
                 for c in range(num_packs):
-                    packs[c] = packs[c] - rows[r, c] * e[0] - rows[r + 1, c] * e[1] - rows[r + 2, c] * e[2]
-                change = larger(larger(change, wp.abs(e[0])), larger(wp.abs(e[1]), wp.abs(e[2])))
+                    packs[c] = packs[c] - rows[r, c] * dn - rows[r + 1, c] * dt - rows[r + 2, c] * ds
+                change = larger(larger(change, wp.abs(dn)), larger(wp.abs(dt), wp.abs(ds)))
             sweeps += 1
             if change <= model.tolerance:
                 break

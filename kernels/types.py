@@ -27,7 +27,7 @@ LIMIT = wp.constant(0)
 DRIVE = wp.constant(1)
 DRY_FRICTION = wp.constant(2)
 
-PACK = 4  # rows of the contact problem are handled in packs, so that only active ones cost time
+PACK = 8  # rows of the contact problem are handled in packs, so that only active ones cost time
 
 
 @dataclass(frozen=True)
