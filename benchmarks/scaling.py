@@ -9,7 +9,7 @@ import torch
 from machine import progress, table
 
 import warp_articulated as wa
-from warp_articulated.model import WORLD, Body, JointType, Model, Shape, ShapeType, assemble
+from warp_articulated.model import WORLD, Body, JointType, Model, assemble
 
 LENGTHS = (10, 20, 40, 80, 160, 320)
 LENGTH, MASS = 0.1, 0.2  # m, kg of one link
@@ -27,8 +27,7 @@ def chain(links: int) -> Model:
         )
         for i in range(links)
     ]  # fmt: skip
-    bob = Shape(ShapeType.SPHERE, links - 1, np.array([0.02]), np.array([0.0, 0.0, -LENGTH]), collide=False)
-    return assemble(f"chain{links}", bodies, [bob])
+    return assemble(f"chain{links}", bodies)
 
 
 def chains(lengths: tuple[int, ...], work: int, repetitions: int) -> dict:

@@ -196,6 +196,7 @@ def test_scene_overrides_name_real_joints_and_bodies(tmp_path):
 def test_gymnasium_robots_have_gymnasiums_masses_and_places(name):
     import gymnasium
     import mujoco
+
     path = Path(gymnasium.__file__).parent / "envs" / "mujoco" / "assets" / f"{name}.xml"
     oracle = mujoco.MjModel.from_xml_path(str(path))
     model, data = load_scene(name), mujoco.MjData(oracle)
