@@ -1,6 +1,7 @@
 """Kernels that answer questions about a state without stepping it: accelerations, mass matrix, link poses, contacts."""
 
 from functools import cache
+from types import SimpleNamespace
 
 import warp as wp
 
@@ -9,12 +10,35 @@ from .types import FREE, Sizes, memory_layout
 
 
 @cache
-def make_forward_dynamics(real, sizes: Sizes):
+def make_tree(real, sizes: Sizes):
+    """Stages, and working memory for links and dofs alone: for kernels that need no contacts."""
     stages = make_stages(real, sizes)
-    t, kinematics, dynamics = stages.t, stages.kinematics, stages.dynamics
-    Model, Params, Link, Dof = t.Model, t.Params, t.Link, t.Dof
+    Link, Dof = stages.t.Link, stages.t.Dof
     NL, NV = sizes.links + 1, sizes.dofs
-    LinkMemory, DofMemory = memory_layout(t, links=(Link, NL))[0], memory_layout(t, dofs=(Dof, NV))[0]
+    Memory, at = memory_layout(stages.t, links=(Link, NL), dofs=(Dof, NV))
+    DOFS = wp.constant(wp.uint64(at["dofs"]))
+
+    @wp.struct
+    class Tree:
+        links: wp.array(dtype=Link)
+        dofs: wp.array(dtype=Dof)
+
+    @wp.func
+    def view(memory: wp.ref[Memory]):
+        tree = Tree()
+        tree.links = wp.array(ptr=wp.address_of(memory), shape=(NL,), dtype=Link)
+        tree.dofs = wp.array(ptr=wp.address_of(memory) + DOFS, shape=(NV,), dtype=Dof)
+        return tree
+
+    return SimpleNamespace(**vars(stages), Memory=Memory, view=view)
+
+
+@cache
+def make_forward_dynamics(real, sizes: Sizes):
+    stages = make_tree(real, sizes)
+    t, kinematics, dynamics = stages.t, stages.kinematics, stages.dynamics
+    Model, Params = t.Model, t.Params
+    Memory = stages.Memory
 
     @wp.kernel(module="unique", enable_backward=False, module_options=module_options())
     def forward_dynamics(
@@ -23,10 +47,10 @@ def make_forward_dynamics(real, sizes: Sizes):
     ):  # fmt: skip
         """qdd = M^-1 (tau - C), by the articulated-body algorithm."""
         env = first + wp.tid()
-        link_memory = LinkMemory()
-        dof_memory = DofMemory()
-        links = wp.array(ptr=wp.address_of(link_memory), shape=(NL,), dtype=Link)
-        dofs = wp.array(ptr=wp.address_of(dof_memory), shape=(NV,), dtype=Dof)
+        memory = Memory()
+        tree = stages.view(memory)
+        links = tree.links
+        dofs = tree.dofs
         kinematics.kinematics(model, params, env, q[env], qd[env], links, dofs)
         for j in range(model.num_dofs):
             dofs[j].u = tau[env, j]
@@ -41,12 +65,11 @@ def make_forward_dynamics(real, sizes: Sizes):
 
 @cache
 def make_mass_matrix(real, sizes: Sizes):
-    stages = make_stages(real, sizes)
+    stages = make_tree(real, sizes)
     t, kinematics, dynamics, spatial = stages.t, stages.kinematics, stages.dynamics, stages.spatial
     angular, linear = spatial.angular, spatial.linear
-    vec6, Model, Params, Link, Dof = t.vec6, t.Model, t.Params, t.Link, t.Dof
-    NL, NV = sizes.links + 1, sizes.dofs
-    LinkMemory, DofMemory = memory_layout(t, links=(Link, NL))[0], memory_layout(t, dofs=(Dof, NV))[0]
+    vec6, Model, Params = t.vec6, t.Model, t.Params
+    Memory = stages.Memory
 
     @wp.kernel(module="unique", enable_backward=False, module_options=module_options())
     def mass_matrix(
@@ -55,10 +78,10 @@ def make_mass_matrix(real, sizes: Sizes):
     ):  # fmt: skip
         """Composite-rigid-body algorithm (Featherstone, chapter 6); M comes in as zeros, armature is added."""
         env = first + wp.tid()
-        link_memory = LinkMemory()
-        dof_memory = DofMemory()
-        links = wp.array(ptr=wp.address_of(link_memory), shape=(NL,), dtype=Link)
-        dofs = wp.array(ptr=wp.address_of(dof_memory), shape=(NV,), dtype=Dof)
+        memory = Memory()
+        tree = stages.view(memory)
+        links = tree.links
+        dofs = tree.dofs
         kinematics.kinematics(model, params, env, q[env], qd[env], links, dofs)
         dynamics.composite_inertia(model, params, env, links)
         for j in range(model.num_dofs):
@@ -89,11 +112,10 @@ def make_mass_matrix(real, sizes: Sizes):
 
 @cache
 def make_link_poses(real, sizes: Sizes):
-    stages = make_stages(real, sizes)
+    stages = make_tree(real, sizes)
     t, kinematics = stages.t, stages.kinematics
-    vec3, Model, Params, Link, Dof = t.vec3, t.Model, t.Params, t.Link, t.Dof
-    NL, NV = sizes.links + 1, sizes.dofs
-    LinkMemory, DofMemory = memory_layout(t, links=(Link, NL))[0], memory_layout(t, dofs=(Dof, NV))[0]
+    vec3, Model, Params = t.vec3, t.Model, t.Params
+    Memory = stages.Memory
 
     @wp.kernel(module="unique", enable_backward=False, module_options=module_options())
     def link_poses(
@@ -102,10 +124,10 @@ def make_link_poses(real, sizes: Sizes):
     ):  # fmt: skip
         """Position and quaternion of every link's frame of the file, in the world."""
         env = first + wp.tid()
-        link_memory = LinkMemory()
-        dof_memory = DofMemory()
-        links = wp.array(ptr=wp.address_of(link_memory), shape=(NL,), dtype=Link)
-        dofs = wp.array(ptr=wp.address_of(dof_memory), shape=(NV,), dtype=Dof)
+        memory = Memory()
+        tree = stages.view(memory)
+        links = tree.links
+        dofs = tree.dofs
         kinematics.kinematics(model, params, env, q[env], qd[env], links, dofs)
         for i in range(1, model.num_links):
             O = kinematics.tree_origin(model, params, env, q[env], i)
