@@ -66,7 +66,7 @@ def make_kinematics(t, s):
         j = model.v_start[i]
         k = model.q_start[i]
         R = parent.R
-        if model.turned[i] != 0:
+        if params.turned[i] != 0:
             R = R @ params.joint_rot[env, i - 1]
         r = vec3()
         if model.parent[i] > 0:

@@ -73,7 +73,6 @@ def make_arguments(real):
         q_start: wp.array(dtype=int)
         v_start: wp.array(dtype=int)
         axis: wp.array(dtype=vec3)
-        turned: wp.array(dtype=int)  # 0: joint_rot is the identity and need not be multiplied
         free_dof: wp.array(dtype=int)  # first of the six dofs of a free root, -1 in trees on a fixed base
         depth: wp.array(dtype=int)  # other dofs from the root to the link, its own included
         chain: wp.array2d(dtype=int)  # [link, d]: number d of them
@@ -118,6 +117,7 @@ def make_arguments(real):
         inertia: wp.array2d(dtype=mat33)  # about the com, link axes
         joint_pos: wp.array2d(dtype=vec3)
         joint_rot: wp.array2d(dtype=mat33)
+        turned: wp.array(dtype=int)  # [link]: 0 if joint_rot is the identity everywhere and need not be multiplied
         armature: wp.array2d(dtype=real)  # [env, dof]
         damping: wp.array2d(dtype=real)
         stiffness: wp.array2d(dtype=real)

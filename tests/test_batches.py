@@ -166,7 +166,7 @@ def test_diverged_environments_are_reported_and_disturb_no_other(laikago, refere
         qd[bad, 10] = 1e7
     else:
         params["mass"][bad, 3] = torch.nan
-    sim = simulator(laikago, ENVS, "float32", dt=1e-3)
+    sim = simulator(laikago, ENVS, "float32", dt=1e-3, validate=False)
     with pytest.warns(RuntimeWarning, match="2 of 64 environments diverged.*first environment 5 at step 0"):
         got = sim.rollout(q, qd, u, params=params)
     assert sim.diverged.tolist() == bad
@@ -250,3 +250,52 @@ def test_models_without_drives_fall_and_rest(name):
     np.testing.assert_allclose(qs[-1, :, 2], float(model.q0[2]), atol=1e-3)
     assert qds[-1].abs().max() < 1e-3
     assert sim.initial_control().shape == (2, 0)
+
+
+BAD_VALUES = {
+    "friction": (-1.0, "is negative"),
+    "kp": (torch.nan, "is not finite"),
+    "shape_size": (torch.tensor([-1.0, 0.0, 0.0]), "is negative"),
+    "gravity": (-9.81, r"its last axes must be \(3,\)"),
+    "joint_quat": (torch.zeros(4), "is a quaternion near zero"),
+    "mass": ("heavy", "must be a tensor or numbers"),
+}
+
+
+@pytest.mark.parametrize("name", BAD_VALUES)
+def test_parameters_that_no_body_can_have_are_refused(laikago, name):
+    sim = simulator(laikago, 2, "float32", dt=1e-3)
+    value, sentence = BAD_VALUES[name]
+    with pytest.raises((ValueError, TypeError), match=sentence):
+        sim.step(*sim.initial_state(), params={name: value})
+
+
+def test_joint_frames_given_once_are_forgotten_afterwards(laikago):
+    sim = simulator(laikago, 2, "float32", dt=1e-3)
+    q, _ = sim.initial_state()
+    before = sim.link_poses(q)
+    turned = sim.link_poses(q, params={"joint_quat": torch.tensor([0.0, 0.0, 0.0, 1.0])})
+    assert (turned - before).abs().max() > 0.01
+    assert torch.equal(sim.link_poses(q), before)
+
+
+def test_default_parameters_cannot_be_assigned(laikago):
+    sim = simulator(laikago, 2, "float32", dt=1e-3)
+    with pytest.raises(TypeError):
+        sim.params["gravity"] = torch.zeros(3)
+
+
+def test_step_without_torch_refuses_arrays_of_the_wrong_shape(laikago):
+    sim = simulator(laikago, 2, "float32", dt=1e-3)
+    q, qd, u = (wp.zeros((2, n), dtype=wp.float32, device="cpu") for n in (laikago.nq, laikago.nv, laikago.nu))
+    with pytest.raises(ValueError, match=r"state_out has an array of shape \(2, 3\)"):
+        sim.step_warp((q, qd), u, (wp.zeros((2, 3), dtype=wp.float32, device="cpu"), qd))
+
+
+@pytest.mark.parametrize("question", ["link_poses", "mass_matrix", "contacts", "step"])
+def test_gradients_are_refused_rather_than_dropped(laikago, question):
+    sim = simulator(laikago, 2, "float32", dt=1e-3)
+    q, qd = sim.initial_state()
+    arguments = (q.requires_grad_(), qd) if question in ("contacts", "step") else (q.requires_grad_(),)
+    with pytest.raises(NotImplementedError, match="not implemented yet"):
+        getattr(sim, question)(*arguments)

@@ -3,6 +3,8 @@
 Everything runs in float64 in one model (contact_room.py), except the box stack and the contact list.
 """
 
+from itertools import product
+
 import numpy as np
 import pytest
 import torch
@@ -10,6 +12,7 @@ from contact_room import FREE, HULL, UP, G, Room, rest_depth, rotate, turn
 from mjcf_oracle import jacobians
 
 import warp_articulated as wa
+from warp_articulated.model import WORLD, Body, JointType, Shape, ShapeType, assemble
 
 H = 1e-3
 NO_GRAVITY = [0.0, 0.0, 0.0]
@@ -233,3 +236,23 @@ def test_full_contact_list_keeps_the_deepest_and_counts_the_rest():
     assert sim.dropped_contacts.tolist() == [4, 0]
     sim.rollout(q, qd, torch.zeros(3, 2, 0, dtype=torch.float64))
     assert 4 < sim.dropped_contacts[0] <= 12 and sim.dropped_contacts[1] == 0
+
+
+KINDS = {ShapeType.SPHERE: [0.1, 0, 0], ShapeType.CAPSULE: [0.1, 0.1, 0], ShapeType.BOX: [0.1, 0.1, 0.1]}
+
+
+def test_every_moving_shape_rests_on_every_shape_of_the_world():
+    """Nine towers in one environment, so that the world's shape stands first in some pairs and second in others."""
+    bodies, shapes, pairs = [], [], []
+    for k, (below, above) in enumerate(product(KINDS, KINDS)):
+        lift = Body(f"b{k}", WORLD, f"j{k}", JointType.PRISMATIC, pos=np.array([k, 0.0, 0.45]), mass=1.0)
+        lift.inertia = np.eye(3) * 0.01
+        bodies.append(lift)
+        shapes.append(Shape(below, WORLD, np.array(KINDS[below]), pos=np.array([k, 0.0, 0.0])))
+        shapes.append(Shape(above, k, np.array(KINDS[above])))
+        pairs.append((2 * k, 2 * k + 1, 1.0, 0.0))
+    sim = wa.Simulator(assemble("towers", bodies, shapes, pairs=pairs), device="cpu", dtype="float64")
+    qs, _ = sim.rollout(*sim.initial_state(), torch.zeros(800, 1, 0).double())
+    half = {ShapeType.SPHERE: 0.1, ShapeType.CAPSULE: 0.2, ShapeType.BOX: 0.1}
+    heights = [half[below] + half[above] for below, above in product(KINDS, KINDS)]
+    np.testing.assert_allclose(qs[-1, 0].numpy() + 0.45, heights, rtol=0, atol=1e-4)

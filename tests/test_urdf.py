@@ -274,3 +274,14 @@ def test_mimic_joints_are_refused_or_ignored():
         load_urdf(path, meshes=False)
     model = load_urdf(path, meshes=False, mimic="ignore")
     assert any("panda_finger_joint2" in note for note in model.notes)
+
+
+def test_floating_robot_starts_on_the_ground_that_it_is_given(tmp_path):
+    path = tmp_path / "box.urdf"
+    path.write_text(
+        """<robot name="box"><link name="a"><inertial><mass value="1"/><inertia ixx=".1" iyy=".1" izz=".1" ixy="0"
+        ixz="0" iyz="0"/></inertial><collision><origin xyz="0 0 -.2"/><geometry><box size=".2 .2 .4"/></geometry>
+        </collision></link></robot>"""
+    )
+    assert load_urdf(path, floating=True).q0[2] == pytest.approx(0.4)
+    assert load_urdf(path, floating=True, ground=False).q0[2] == 0.0

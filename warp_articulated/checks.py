@@ -66,3 +66,14 @@ def state(name: str, value, shape: tuple[int, ...], like: torch.Tensor, finite: 
         bad = torch.nonzero(~torch.isfinite(value).all(-1))[0]
         raise ValueError(f"{name} has a number that is not finite, first in environment {int(bad[axis])}.")
     return value.contiguous()
+
+
+def warp_array(name: str, value, shape: tuple[int, ...], dtype, device: wp.Device) -> None:
+    """Refuse a Warp array that a kernel would read or write beyond its end."""
+    if not isinstance(value, wp.array):
+        raise TypeError(f"{name} is or holds a {type(value).__name__}; it must be a Warp array.")
+    if tuple(value.shape) != shape or value.dtype != dtype or value.device != device:
+        raise ValueError(
+            f"{name} has an array of shape {tuple(value.shape)}, {value.dtype.__name__}, on {value.device}; "
+            f"it must be {shape}, {dtype.__name__}, on {device}."
+        )

@@ -17,6 +17,9 @@ from .topology import tables
 # parameters whose last axes are one vector or matrix for the kernels
 VECTORS = ("gravity", "com", "joint_pos", "shape_pos", "shape_size")
 SCALARS = ("erp", "cfm")
+INNER = dict.fromkeys((*VECTORS, "joint_quat"), 1) | {"inertia": 2}
+SIGNED = ("gravity", "com", "inertia", "joint_pos", "joint_quat", "lower", "upper", "shape_pos")  # others are >= 0
+UNBOUNDED = ("lower", "upper", "effort_limit")  # inf means that there is no limit
 
 
 def model_struct(types, model: Model, device: wp.Device, solver: Mapping[str, float | int]):
@@ -40,22 +43,28 @@ def model_struct(types, model: Model, device: wp.Device, solver: Mapping[str, fl
     struct.vertex_start = array(np.cumsum(counts) - counts, int)
     struct.vertex_count = array(counts, int)
     struct.vertices = array(np.concatenate([*corners, np.zeros((0, 3))]), types.vec3)
-    struct.turned = array(np.ones(model.num_links + 1), int)
     for name, setting in solver.items():
         setattr(struct, name, setting)
     return struct
 
 
-def turned_joints(joint_quat: np.ndarray) -> np.ndarray:
+def turned_joints(joint_quat: torch.Tensor) -> np.ndarray:
     """(links + 1,) flags: joints whose frame is turned against the parent's, in any environment."""
-    turned = np.any(joint_quat.reshape(-1, *joint_quat.shape[-2:])[..., :3] != 0.0, axis=(0, 2))
+    one = joint_quat[:1] if joint_quat.stride(0) == 0 else joint_quat
+    turned = (one[..., :3] != 0).any(-1).any(0).cpu().numpy()
     return np.concatenate([[False], turned]).astype(int)
 
 
 def broadcast(name: str, value, shape: tuple[int, ...], num_envs: int, like: torch.Tensor) -> torch.Tensor:
     """A parameter as (num_envs, *shape), without a copy where it is shared; accepts anything that can mean that."""
-    tensor = torch.as_tensor(value).to(dtype=like.dtype, device=like.device)
-    if tensor.ndim == 1 and len(shape) == 1 and tensor.shape[0] == num_envs != shape[0]:
+    try:
+        tensor = torch.as_tensor(value).to(dtype=like.dtype, device=like.device)
+    except (TypeError, ValueError, RuntimeError):
+        raise TypeError(f"params[{name!r}] is a {type(value).__name__}; it must be a tensor or numbers.") from None
+    inner = INNER.get(name, 0)
+    if inner and tuple(tensor.shape[-inner:]) != tuple(shape[-inner:]):
+        raise ValueError(f"params[{name!r}] has shape {tuple(tensor.shape)}; its last axes must be {shape[-inner:]}.")
+    if tensor.ndim == 1 and len(shape) == 1 and not inner and tensor.shape[0] == num_envs != shape[0]:
         tensor = tensor[:, None]  # one number per environment
     try:
         return tensor.expand(num_envs, *shape)
@@ -72,6 +81,7 @@ def params_struct(types, values: Mapping[str, torch.Tensor]):
     held = []
     for name, value in values.items():
         if name == "joint_quat":
+            struct.turned = wp.array(turned_joints(value), dtype=int, device=str(value.device))
             name, value = "joint_rot", rotation_matrices(value)
         vectors = types.vec3 if name in VECTORS else types.mat33 if name in ("inertia", "joint_rot") else types.real
         if name in SCALARS:
@@ -111,11 +121,30 @@ def rotation_matrices(quat: torch.Tensor) -> torch.Tensor:
     return matrices.expand(quat.shape[0], *matrices.shape[1:])
 
 
-def check_parameters(model: Model, values: Mapping[str, torch.Tensor]) -> None:
-    """Refuse names that do not exist, and values that the compiled tables cannot honour."""
+def check_values(values: Mapping[str, torch.Tensor]) -> None:
+    """Refuse parameters that no body can have. Looks at the numbers, so on CUDA it waits for them."""
+    for name, value in values.items():
+        seen = value[:1] if value.stride(0) == 0 else value
+        bad, kind = torch.isnan(seen), "is not a number"
+        if name not in UNBOUNDED:
+            bad, kind = ~torch.isfinite(seen), "is not finite"
+        if not bool(bad.any()) and name not in SIGNED:
+            bad, kind = seen < 0, "is negative"
+        if name == "joint_quat" and not bool(bad.any()):
+            bad, kind = seen.norm(dim=-1, keepdim=True) < 1e-3, "is a quaternion near zero"
+        if bool(bad.any()):
+            place = torch.nonzero(bad)[0].tolist()
+            raise ValueError(f"params[{name!r}] {kind} at {place} (environment first).")
+
+
+def check_names(values: Mapping) -> None:
     for name in values:
         if name not in parameters.SHAPES:
             raise ValueError(f"There is no parameter {name!r}; the parameters are {', '.join(parameters.SHAPES)}.")
+
+
+def check_rows(model: Model, values: Mapping[str, torch.Tensor]) -> None:
+    """Refuse limits and dry friction of joints for which the compiled tables have no row."""
     fixed = {
         "frictionloss": ("dry friction", model.frictionloss > 0, lambda v: v > 0),
         "lower": ("a limit", np.isfinite(model.lower) | np.isfinite(model.upper), torch.isfinite),

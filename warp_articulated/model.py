@@ -355,3 +355,25 @@ def link_transforms(model: Model, q: np.ndarray) -> tuple[np.ndarray, np.ndarray
             p = p + R @ axis * q[at]
         rotation[i], origin[i] = R, p
     return rotation, origin
+
+
+def lowest_point(model: Model, q: np.ndarray) -> float:
+    """Height of the lowest point of all colliding shapes on links at one q; inf if there are none."""
+    rotation, origin = link_transforms(model, q)
+    lowest = np.inf
+    for shape in model.shapes:
+        if shape.link == WORLD or not shape.collide or shape.type == ShapeType.PLANE:
+            continue
+        R = rotation[shape.link] @ quat_to_matrix(shape.quat)
+        up = R[2]  # the world's z axis, seen from the shape
+        size = np.append(shape.size, np.zeros(3))
+        if shape.type == ShapeType.MESH:
+            reach = -np.min(np.asarray(shape.vertices) @ up)
+        elif shape.type == ShapeType.BOX:
+            reach = np.abs(up) @ size[:3]
+        elif shape.type == ShapeType.CYLINDER:
+            reach = np.hypot(up[0], up[1]) * size[0] + abs(up[2]) * size[1]
+        else:
+            reach = size[0] + abs(up[2]) * size[1]
+        lowest = min(lowest, float(origin[shape.link][2] + rotation[shape.link][2] @ shape.pos - reach))
+    return lowest

@@ -5,12 +5,13 @@ from __future__ import annotations
 import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 
 import torch
 import warp as wp
 
 from . import checks, parameters
-from .device_model import broadcast, check_parameters, model_struct, params_struct, turned_joints
+from .device_model import broadcast, check_names, check_rows, check_values, model_struct, params_struct
 from .kernels.queries import make_contacts, make_forward_dynamics, make_link_poses, make_mass_matrix
 from .kernels.rollout import make_rollout
 from .kernels.types import Sizes, make_arguments
@@ -113,11 +114,11 @@ class Simulator:
         self._types = make_arguments(self._real)
         self._model = model_struct(self._types, model, self.device, solver)
         self._shapes = parameters.shapes(model)
-        self.params = self._default_params(erp, cfm)
+        self.params: Mapping[str, torch.Tensor] = MappingProxyType(self._default_params(erp, cfm))
         """Default parameters: name -> (num_envs, ...), one value that all environments share. `clone` to change."""
-        self._turn(self.params["joint_quat"])
         self._params, self._held = params_struct(self._types, self.params)
         self._rotations = _quaternions(model)
+        self._told_of_drops = False
         self._diverged = torch.full((self.num_envs,), -1, dtype=torch.int32, device=self._like.device)
         self._dropped = torch.zeros(self.num_envs, dtype=torch.int32, device=self._like.device)
 
@@ -161,13 +162,16 @@ class Simulator:
 
     def _simulate(self, q, qd, u, substeps, params, every):
         q, qd = self._state(q, qd)
-        self._refuse_gradients(q, qd, u, *(params or {}).values())
+        self._refuse_gradients(q, qd)
         substeps = self.substeps if substeps is None else checks.whole("substeps", substeps, 1)
         steps = u.shape[0]
         rows = 1 - (-steps // every)
         qs, qds = q.new_empty(rows, *q.shape), qd.new_empty(rows, *qd.shape)
         qs[0], qds[0] = q, qd
-        if steps:
+        if steps == 0:
+            self._diverged.fill_(-1)
+            self._dropped.zero_()
+        else:
             self._run(make_rollout, params, substeps, every, u, qs, qds, self._diverged, self._dropped)
             self._report()
         return qs, qds
@@ -191,7 +195,6 @@ class Simulator:
         """
         q, qd = self._state(q, qd)
         tau = checks.state("tau", tau, (self.num_envs, self.model.nv), self._like, self.validate)
-        self._refuse_gradients(q, qd, tau)
         qdd = torch.empty_like(qd)
         self._run(make_forward_dynamics, params, q, qd, tau, qdd)
         return qdd
@@ -228,11 +231,17 @@ class Simulator:
 
     def step_warp(self, state_in, control: wp.array, state_out) -> None:
         """One control step on Warp arrays: state_in and state_out are (q, qd), control is (num_envs, nu)."""
+        shapes = [(self.num_envs, n) for n in (self.model.nq, self.model.nv)]
+        for name, pair in (("state_in", state_in), ("state_out", state_out)):
+            for array, shape in zip(pair, shapes, strict=True):
+                checks.warp_array(name, array, shape, self._real, self.device)
+        checks.warp_array("control", control, (self.num_envs, self.model.nu), self._real, self.device)
         for before, after in zip(state_in, state_out, strict=True):
             wp.copy(after, before)
         q, qd = (_in_place(after) for after in state_out)
         u = control.reshape((1, *control.shape))
         self._run(make_rollout, None, self.substeps, 1, u, q, qd, self._diverged, self._dropped)
+        self._report()
 
     # -- inner workings
 
@@ -243,25 +252,24 @@ class Simulator:
             for name, value in values.items()
         }
 
-    def _turn(self, joint_quat: torch.Tensor) -> None:
-        one = joint_quat[:1] if joint_quat.stride(0) == 0 else joint_quat
-        flags = turned_joints(one.detach().cpu().numpy())
-        self._model.turned = wp.array(flags, dtype=int, device=self.device)
-
     def _params_of(self, params: Mapping | None):
         if not params:
             return self._params, self._held
-        values = dict(self.params)
-        for name, value in params.items():
-            if name not in self._shapes:
-                check_parameters(self.model, params)
-            values[name] = broadcast(name, value, self._shapes[name], self.num_envs, self._like)
-        check_parameters(self.model, {name: values[name] for name in params})
-        if "joint_quat" in params:
-            self._turn(values["joint_quat"])
+        if not isinstance(params, Mapping):
+            raise TypeError(f"params is a {type(params).__name__}; it must be a dict of parameters by name.")
+        check_names(params)
+        own = {
+            name: broadcast(name, value, self._shapes[name], self.num_envs, self._like)
+            for name, value in params.items()
+        }
+        check_rows(self.model, own)
+        if self.validate:
+            check_values(own)
+        values = {**self.params, **own}
         return params_struct(self._types, values)
 
     def _run(self, factory, params: Mapping | None, *arguments) -> None:
+        self._refuse_gradients(*arguments, *(params.values() if isinstance(params, Mapping) else ()))
         kernel = factory(self._real, self._kernel_sizes(factory))
         struct, held = self._params_of(params)
         self._launcher.run(kernel, self._model, struct, list(arguments))
@@ -299,6 +307,15 @@ class Simulator:
             warnings.warn(
                 f"{len(bad)} of {self.num_envs} environments diverged and were stopped where they were, first "
                 f"environment {int(bad[0])} at step {int(self._diverged[bad[0]])}; see Simulator.diverged.",
+                RuntimeWarning,
+                stacklevel=4,
+            )
+        dropped = int(self._dropped.sum())
+        if dropped and not self._told_of_drops:
+            self._told_of_drops = True  # once: it tends to happen in every step
+            warnings.warn(
+                f"{dropped} contacts had no room in the list of {self._sizes.contacts} per environment, so the "
+                "shallowest were left out; see Simulator(max_contacts=...) and Simulator.dropped_contacts.",
                 RuntimeWarning,
                 stacklevel=4,
             )

@@ -97,11 +97,9 @@ def sizes_of(model: Model, max_contacts: int) -> Sizes:
     """Capacities of the kernel that can simulate the model."""
     table = tables(model)
     slots = [SLOTS[(model.shapes[a].type, model.shapes[b].type)] for a, b in model.pairs]
-    sides = 1
-    for a, b in model.pairs:
-        if model.shapes[a].link != WORLD and model.shapes[b].link != WORLD:
-            sides = 2
-    saturable = np.count_nonzero((model.drive_type != DriveType.TORQUE) & np.isfinite(model.effort))
+    # only the second shapes of pairs can be second sides; if all of them belong to the world, there are none
+    sides = 2 if any(model.shapes[b].link != WORLD for _, b in model.pairs) else 1
+    saturable = np.count_nonzero(model.drive_type != DriveType.TORQUE)  # also without a limit: params may bring one
     joint_rows = int(table["num_limited"]) + int(saturable) + int(table["num_rubbing"])
     kinds = sorted({(int(model.shapes[a].type), int(model.shapes[b].type)) for a, b in model.pairs})
     return Sizes(

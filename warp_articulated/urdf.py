@@ -15,7 +15,7 @@ from pathlib import Path
 
 import numpy as np
 
-from .model import WORLD, Body, JointType, Model, ModelError, Shape, ShapeType, assemble
+from .model import WORLD, Body, JointType, Model, ModelError, Shape, ShapeType, assemble, lowest_point
 from .rotations import matrix_to_quat
 from .urdf_drives import PerJoint, make_drives
 from .urdf_shapes import ShapeReader, read_origin
@@ -91,12 +91,17 @@ def load_urdf(
     pairs = _check_exclude(path, exclude, {*links, floor}) + build.neighbours(everything=not self_collision)
     drives = make_drives(path, joints, drive, kp, kd, effort, passive)
     try:
-        return assemble(
+        model = assemble(
             robot.attributes.get("name") or path.stem, bodies, build.shapes, drives,
             exclude=pairs, gravity=gravity, merged=build.merged, notes=notes,
         )  # fmt: skip
     except ModelError as error:
         raise ModelError(f"{path}: {error}") from None
+    # a URDF does not say where the robot stands: not buried in the ground that was added
+    low = lowest_point(model, model.q0)
+    if bodies[0].joint_name == "root" and floor in (shape.name for shape in model.shapes) and low < 0:
+        model = model.with_pose({"root": [0.0, 0.0, -low, 0.0, 0.0, 0.0, 1.0]})
+    return model
 
 
 @dataclass
