@@ -7,6 +7,8 @@ Exit codes: 0 done; 1 a wrong file, option value or output path, told in one sen
 from __future__ import annotations
 
 import argparse
+import math
+import re
 import sys
 import time
 from collections.abc import Sequence
@@ -73,15 +75,15 @@ def _parser() -> argparse.ArgumentParser:
     add("--iterations", type=_count, default=50, help="sweeps of the contact solver (%(default)s)")
     add(
         "--tolerance",
-        type=float,
+        type=_number,
         default=0.0,
         help="change of impulse below which the contact solver stops (%(default)s)",
     )
     add("--threads", type=_count, default=None, help="CPU threads; by default all cores")
-    add("--seed", type=int, default=0, help="of the random joint offsets (%(default)s)")
+    add("--seed", type=_seed, default=0, help="of the random joint offsets (%(default)s)")
     add(
         "--perturb",
-        type=float,
+        type=_number,
         default=0.0,
         help="random offset of joints at the start, up to so many rad or m (%(default)s)",
     )
@@ -91,18 +93,34 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
+def _whole(text: str, least: int) -> int:
+    if not re.fullmatch(r"-?\d+", text.strip()) or int(text) < least:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of at least {least}")
+    return int(text)
+
+
 def _count(text: str) -> int:
-    value = int(text)
-    if value < 1:
-        raise argparse.ArgumentTypeError(f"{text} is not a positive whole number")
+    return _whole(text, 1)
+
+
+def _seed(text: str) -> int:
+    return _whole(text, 0)
+
+
+def _number(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not (math.isfinite(value) and value >= 0):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of zero or more")
     return value
 
 
 def _positive(text: str) -> float:
-    value = float(text)
-    if not 0.0 < value < float("inf"):
-        raise argparse.ArgumentTypeError(f"{text} is not a positive number")
-    return value
+    if not _number(text) > 0:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number above zero")
+    return float(text)
 
 
 def _load(options: argparse.Namespace) -> Model:

@@ -44,7 +44,12 @@ def combine(
     their frictions and the larger restitution. World planes that coincide become one, so that nothing stands on two.
     q, qd and u are those of the models, one after the other.
     """
-    models = list(models)
+    models = [models] if isinstance(models, Model) else list(models)
+    for model in models:
+        if not isinstance(model, Model):
+            raise TypeError(
+                f"combine: {model!r} is a {type(model).__name__}; it must be a Model, as wa.load(...) returns."
+            )
     if not models:
         raise ModelError("combine: the list of models is empty; it must hold one model or more.")
     count = len(models)

@@ -195,7 +195,13 @@ class Model:
         q = self.q0.copy()
         for name, value in q0.items():
             place = self.joint_q(name)
-            q[place] = np.broadcast_to(np.asarray(value, float), place.stop - place.start)
+            numbers = np.ravel(np.asarray(value, float))
+            if numbers.size != place.stop - place.start or not np.isfinite(numbers).all():
+                raise ModelError(
+                    f"{self.name}: the pose of joint {name!r} is {value!r}; it must be "
+                    f"{place.stop - place.start} finite number(s)."
+                )
+            q[place] = numbers
         u = self.u0.copy() if u0 is None else np.asarray(u0, float)
         if u0 is None:
             for k in np.flatnonzero(self.drive_type == DriveType.POSITION):
