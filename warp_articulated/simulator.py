@@ -86,7 +86,10 @@ class Simulator:
         if dtype not in PRECISIONS:
             raise ValueError(f"dtype is {dtype!r}; it must be 'float32' or 'float64'.")
         if friction not in ("cone", "pyramid"):
-            raise ValueError(f"friction is {friction!r}; it must be 'cone' or 'pyramid'.")
+            raise ValueError(
+                f"friction is {friction!r}; it must be 'cone' or 'pyramid'. Coefficients are parameters: "
+                "rollout(..., params={'friction': ...})."
+            )
         self.model = model
         self.num_envs = checks.whole("num_envs", num_envs, 1)
         self.substeps = checks.whole("substeps", substeps, 1)
@@ -103,6 +106,7 @@ class Simulator:
         self._sizes = sizes_of(model, checks.whole("max_contacts", max_contacts, 1))
         if restitution_threshold is None:
             restitution_threshold = max(0.05, 3.0 * float(abs(model.gravity).max()) * dt)
+        checks.positive("restitution_threshold", restitution_threshold, zero=True)
         solver = {
             "dt": dt,
             "iterations": checks.whole("iterations", iterations, 0),
