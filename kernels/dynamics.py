@@ -6,7 +6,7 @@ The factorisation (U, Dinv per dof) is made once per step. A solve Mhat y = t is
 and quantities such as J Mhat^-1 t need only the up pass (contact.py). The bias force goes up with the first one.
 
 All vectors are about the tree's origin O, but IA and pA are about the link's own origin: about O the inertia of a
-light link far out would drown in its m r^2, and Dinv with it (float32: 5e-4 on a PR2, now 1e-5).
+light link far out would drown in its m r^2, and Dinv with it (float32: 5e-4 off on a PR2, below 2e-6 now).
 """
 
 from types import SimpleNamespace

@@ -17,7 +17,7 @@ def installed():
     try:
         return metadata.metadata("warp-articulated")
     except metadata.PackageNotFoundError:
-        pytest.skip("the package is not installed; `make test` installs it")
+        pytest.fail("the package is not installed; `make test` installs it")
 
 
 def test_metadata_of_the_installed_package():
