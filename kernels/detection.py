@@ -28,9 +28,9 @@ PLANE_TYPE = wp.constant(PLANE)
 BOX_TYPE = wp.constant(BOX)
 
 
-def make_detection(t, kinematics, frames, collision):
+def make_detection(t, spatial, kinematics, frames, collision):
     real, vec3, mat33 = t.real, t.vec3, t.mat33
-    Model, Params, Link, Contact = t.Model, t.Params, t.Link, t.Contact
+    Model, Params, ParamsBar, Link, LinkBar, Contact = t.Model, t.Params, t.ParamsBar, t.Link, t.LinkBar, t.Contact
     # only the kinds that the model has are compiled: box against box alone would double the compile time
     kinds = {kind_of(a, b) for a, b in t.sizes.kinds}
 
@@ -66,6 +66,22 @@ def make_detection(t, kinematics, frames, collision):
                 model, params, env, q, la
             )
         return shift
+
+    @wp.func
+    def centres(
+        model: Model, params: Params, env: int, q: wp.array(dtype=real), a: int, b: int, links: wp.array(dtype=Link)
+    ):
+        """Of both shapes, relative to the origin of a's tree (of b's, if a belongs to the world); from it to b's tree's."""
+        la = model.shape_link[a]
+        shift = tree_shift(model, params, env, q, la, model.shape_link[b])
+        xa = centre(model, params, env, a, links)
+        xb = centre(model, params, env, b, links)
+        if la == 0:
+            xa -= shift
+            shift = vec3()
+        else:
+            xb += shift
+        return xa, xb, shift
 
     @wp.func
     def shape_radius(model: Model, params: Params, env: int, shape: int):
@@ -157,6 +173,132 @@ def make_detection(t, kinematics, frames, collision):
                 p, n, z = collision.box_box_point(feature, a.x, a.R, a.size, b.x, b.R, b.size)
         return p, n, z
 
+    @wp.struct
+    class PoseBar:
+        """Adjoint of a Pose: force at its centre, couple, size."""
+
+        x: vec3
+        phi: vec3
+        size: vec3
+
+    @wp.func
+    def pair_point_adjoint(
+        model: Model, kind: int, feature: int, shape_a: int, a: Pose, b: Pose, p_bar: vec3, n_bar: vec3, z_bar: real
+    ):
+        A = PoseBar()
+        B = PoseBar()
+        nb = vec3(b.R[0, 2], b.R[1, 2], b.R[2, 2])
+        if wp.static(SPHERE_PLANE in kinds):
+            if kind == SPHERE_PLANE:
+                x, r, y, phib = collision.sphere_plane_point_adjoint(a.x, a.size[0], b.x, nb, p_bar, n_bar, z_bar)
+                A.x = x
+                A.size[0] = r
+                B.x = y
+                B.phi = phib
+        if wp.static(CAPSULE_PLANE in kinds):
+            if kind == CAPSULE_PLANE:
+                x, phia, size, y, phib = collision.capsule_plane_point_adjoint(
+                    feature, a.x, a.R, a.size, b.x, nb, p_bar, n_bar, z_bar
+                )
+                A.x = x
+                A.phi = phia
+                A.size = size
+                B.x = y
+                B.phi = phib
+        if wp.static(BOX_PLANE in kinds):
+            if kind == BOX_PLANE:
+                x, phia, size, y, phib = collision.box_plane_point_adjoint(
+                    feature, a.x, a.R, a.size, b.x, nb, p_bar, n_bar, z_bar
+                )
+                A.x = x
+                A.phi = phia
+                A.size = size
+                B.x = y
+                B.phi = phib
+        if wp.static(CYLINDER_PLANE in kinds):
+            if kind == CYLINDER_PLANE:
+                x, phia, size, y, phib = collision.cylinder_plane_point_adjoint(
+                    feature, a.x, a.R, a.size, b.x, nb, p_bar, n_bar, z_bar
+                )
+                A.x = x
+                A.phi = phia
+                A.size = size
+                B.x = y
+                B.phi = phib
+        if wp.static(MESH_PLANE in kinds):
+            if kind == MESH_PLANE:
+                vertex = model.vertices[model.vertex_start[shape_a] + feature]
+                x, phia, _vertex_bar, y, phib = collision.mesh_plane_point_adjoint(
+                    a.x, a.R, vertex, b.x, nb, p_bar, n_bar, z_bar
+                )
+                A.x = x
+                A.phi = phia
+                B.x = y
+                B.phi = phib
+        if wp.static(SPHERE_SPHERE in kinds):
+            if kind == SPHERE_SPHERE:
+                x, r, y, rb = collision.sphere_sphere_point_adjoint(
+                    a.x, a.size[0], b.x, b.size[0], p_bar, n_bar, z_bar
+                )
+                A.x = x
+                A.size[0] = r
+                B.x = y
+                B.size[0] = rb
+        if wp.static(SPHERE_CAPSULE in kinds):
+            if kind == SPHERE_CAPSULE:
+                x, r, y, phib, sb = collision.sphere_capsule_point_adjoint(
+                    a.x, a.size[0], b.x, b.R, b.size, p_bar, n_bar, z_bar
+                )
+                A.x = x
+                A.size[0] = r
+                B.x = y
+                B.phi = phib
+                B.size = sb
+        if wp.static(SPHERE_BOX in kinds):
+            if kind == SPHERE_BOX:
+                x, r, y, phib, sb = collision.sphere_box_point_adjoint(
+                    a.x, a.size[0], b.x, b.R, b.size, p_bar, n_bar, z_bar
+                )
+                A.x = x
+                A.size[0] = r
+                B.x = y
+                B.phi = phib
+                B.size = sb
+        if wp.static(CAPSULE_CAPSULE in kinds):
+            if kind == CAPSULE_CAPSULE:
+                x, phia, size, y, phib, sb = collision.capsule_capsule_point_adjoint(
+                    feature, a.x, a.R, a.size, b.x, b.R, b.size, p_bar, n_bar, z_bar
+                )
+                A.x = x
+                A.phi = phia
+                A.size = size
+                B.x = y
+                B.phi = phib
+                B.size = sb
+        if wp.static(CAPSULE_BOX in kinds):
+            if kind == CAPSULE_BOX:
+                x, phia, size, y, phib, sb = collision.capsule_box_point_adjoint(
+                    feature, a.x, a.R, a.size, b.x, b.R, b.size, p_bar, n_bar, z_bar
+                )
+                A.x = x
+                A.phi = phia
+                A.size = size
+                B.x = y
+                B.phi = phib
+                B.size = sb
+        if wp.static(BOX_BOX in kinds):
+            if kind == BOX_BOX:
+                x, phia, size, y, phib, sb = collision.box_box_point_adjoint(
+                    feature, a.x, a.R, a.size, b.x, b.R, b.size, p_bar, n_bar, z_bar
+                )
+                A.x = x
+                A.phi = phia
+                A.size = size
+                B.x = y
+                B.phi = phib
+                B.size = sb
+        return A, B
+
     @wp.func
     def free_slot(contacts: wp.array(dtype=Contact), first: int, count: int, z: real):
         """Where in contacts[first:count], all taken, one with gap z may stand: for the shallowest, or nowhere (-1)."""
@@ -203,15 +345,7 @@ def make_detection(t, kinematics, frames, collision):
             b = model.pair_b[k]
             la = model.shape_link[a]
             lb = model.shape_link[b]
-            # both shapes relative to the origin of a's tree (of b's, if a belongs to the world)
-            shift = tree_shift(model, params, env, q, la, lb)
-            xa = centre(model, params, env, a, links)
-            xb = centre(model, params, env, b, links)
-            if la == 0:
-                xa -= shift
-                shift = vec3()
-            else:
-                xb += shift
+            xa, xb, shift = centres(model, params, env, q, a, b, links)
             if not apart(model, params, env, a, b, xa, xb, links[lb].R @ model.shape_normal[b]):
                 kind = model.pair_kind[k]
                 pose_a = place(model, params, env, a, xa, links)
@@ -236,5 +370,37 @@ def make_detection(t, kinematics, frames, collision):
                             if slot == count:
                                 count += 1
         return count, dropped
+
+    @wp.func
+    def pose_adjoint(
+        model: Model, params: Params, env: int, shape: int, bar: PoseBar, links: wp.array(dtype=Link),
+        bars: wp.array(dtype=LinkBar), params_bar: ParamsBar,
+    ):  # fmt: skip
+        """Force and couple on a shape, to its link, its tree's origin and its parameters."""
+        i = model.shape_link[shape]
+        if i > 0:
+            x = centre(model, params, env, shape, links)
+            bars[i].direct = bars[i].direct + spatial.spatial(wp.cross(x, bar.x) + bar.phi, bar.x)
+            root = model.root[i]
+            bars[root].origin = bars[root].origin + bar.x
+        if params_bar.touch != 0:
+            params_bar.shape_pos[env, shape] = params_bar.shape_pos[env, shape] + bar.x @ links[i].R
+            params_bar.shape_size[env, shape] = params_bar.shape_size[env, shape] + bar.size
+
+    @wp.func
+    def contact_adjoint(
+        model: Model, params: Params, env: int, q: wp.array(dtype=real), contact: wp.ref[Contact], p_bar: vec3,
+        n_bar: vec3, z_bar: real, links: wp.array(dtype=Link), bars: wp.array(dtype=LinkBar), params_bar: ParamsBar,
+    ):  # fmt: skip
+        """Point, normal and gap of a contact, to the two shapes that make it."""
+        a = model.pair_a[contact.pair]
+        b = model.pair_b[contact.pair]
+        xa, xb, shift = centres(model, params, env, q, a, b, links)
+        A, B = pair_point_adjoint(
+            model, model.pair_kind[contact.pair], contact.feature, a, place(model, params, env, a, xa, links),
+            place(model, params, env, b, xb, links), p_bar, n_bar, z_bar,
+        )  # fmt: skip
+        pose_adjoint(model, params, env, a, A, links, bars, params_bar)
+        pose_adjoint(model, params, env, b, B, links, bars, params_bar)
 
     return SimpleNamespace(**locals())

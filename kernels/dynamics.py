@@ -19,6 +19,7 @@ from .types import FREE, PRISMATIC
 def make_dynamics(t, s):
     real, vec3, vec6, mat36, mat64 = t.real, t.vec3, t.vec6, t.mat36, t.mat64
     Model, Params, Link, Dof, Root = t.Model, t.Params, t.Link, t.Dof, t.Root
+    LinkBar, DofBar = t.LinkBar, t.DofBar
     spatial, angular, linear = s.spatial, s.angular, s.linear
 
     @wp.func
@@ -174,25 +175,19 @@ def make_dynamics(t, s):
         )  # fmt: skip
 
     @wp.func
-    def solve_free(start: int, dofs: wp.array(dtype=Dof)):
-        """Rates of a free root from the impulses u, linear part first; returns its motion."""
-        v0 = dofs[start].Dinv * dofs[start].u
+    def free_motion(start: int, u: vec6, dofs: wp.array(dtype=Dof)):
+        """Motion of a free root from the impulses on its dofs, linear ones first: what `substitute` leaves to do."""
+        v0 = dofs[start].Dinv * u[0]
         U = dofs[start + 1].U
-        v1 = dofs[start + 1].Dinv * (dofs[start + 1].u - U[3] * v0)
+        v1 = dofs[start + 1].Dinv * (u[1] - U[3] * v0)
         U = dofs[start + 2].U
-        v2 = dofs[start + 2].Dinv * (dofs[start + 2].u - U[3] * v0 - U[4] * v1)
+        v2 = dofs[start + 2].Dinv * (u[2] - U[3] * v0 - U[4] * v1)
         U = dofs[start + 3].U
-        w0 = dofs[start + 3].Dinv * (dofs[start + 3].u - U[3] * v0 - U[4] * v1 - U[5] * v2)
+        w0 = dofs[start + 3].Dinv * (u[3] - U[3] * v0 - U[4] * v1 - U[5] * v2)
         U = dofs[start + 4].U
-        w1 = dofs[start + 4].Dinv * (dofs[start + 4].u - U[3] * v0 - U[4] * v1 - U[5] * v2 - U[0] * w0)
+        w1 = dofs[start + 4].Dinv * (u[4] - U[3] * v0 - U[4] * v1 - U[5] * v2 - U[0] * w0)
         U = dofs[start + 5].U
-        w2 = dofs[start + 5].Dinv * (dofs[start + 5].u - U[3] * v0 - U[4] * v1 - U[5] * v2 - U[0] * w0 - U[1] * w1)
-        dofs[start].dqd = v0
-        dofs[start + 1].dqd = v1
-        dofs[start + 2].dqd = v2
-        dofs[start + 3].dqd = w0
-        dofs[start + 4].dqd = w1
-        dofs[start + 5].dqd = w2
+        w2 = dofs[start + 5].Dinv * (u[5] - U[3] * v0 - U[4] * v1 - U[5] * v2 - U[0] * w0 - U[1] * w1)
         return vec6(w0, w1, w2, v0, v1, v2)
 
     @wp.func
@@ -200,7 +195,15 @@ def make_dynamics(t, s):
         """Velocity changes from the impulses u on the dofs."""
         for i in range(1, model.num_links):
             if model.joint_type[i] == FREE:
-                links[i].dv = solve_free(model.v_start[i], dofs)
+                j = model.v_start[i]
+                m = free_motion(j, root_forces(j, dofs), dofs)
+                links[i].dv = m
+                dofs[j].dqd = m[3]
+                dofs[j + 1].dqd = m[4]
+                dofs[j + 2].dqd = m[5]
+                dofs[j + 3].dqd = m[0]
+                dofs[j + 4].dqd = m[1]
+                dofs[j + 5].dqd = m[2]
             else:
                 m = links[model.parent[i]].dv
                 for n in range(model.num_joint_dofs[i]):
@@ -209,6 +212,68 @@ def make_dynamics(t, s):
                     dofs[j].dqd = dqd
                     m = m + dofs[j].S * dqd
                 links[i].dv = m
+
+    @wp.func
+    def solve_up_adjoint(
+        model: Model, links: wp.array(dtype=Link), dofs: wp.array(dtype=Dof), bars: wp.array(dtype=LinkBar),
+        qd_bar: wp.array(dtype=real),
+    ):  # fmt: skip
+        """Up pass of the adjoint of the new rates, into dofs.u. The wrenches on their way are kept in bars.direct."""
+        for i in range(1, model.num_links):
+            bars[i].direct = vec6()
+        for n in range(1, model.num_links):
+            i = model.num_links - n
+            f = bars[i].direct
+            if model.joint_type[i] == FREE:
+                j = model.v_start[i]
+                dofs[j + 5].u = qd_bar[j + 5] - f[2]
+                f += dofs[j + 5].U * (dofs[j + 5].Dinv * dofs[j + 5].u)
+                dofs[j + 4].u = qd_bar[j + 4] - f[1]
+                f += dofs[j + 4].U * (dofs[j + 4].Dinv * dofs[j + 4].u)
+                dofs[j + 3].u = qd_bar[j + 3] - f[0]
+                f += dofs[j + 3].U * (dofs[j + 3].Dinv * dofs[j + 3].u)
+                dofs[j + 2].u = qd_bar[j + 2] - f[5]
+                f += dofs[j + 2].U * (dofs[j + 2].Dinv * dofs[j + 2].u)
+                dofs[j + 1].u = qd_bar[j + 1] - f[4]
+                f += dofs[j + 1].U * (dofs[j + 1].Dinv * dofs[j + 1].u)
+                dofs[j].u = qd_bar[j] - f[3]
+            else:
+                count = model.num_joint_dofs[i]
+                for k in range(count):
+                    j = model.v_start[i] + count - 1 - k
+                    w = qd_bar[j] - wp.dot(dofs[j].S, f)
+                    dofs[j].u = w
+                    f += dofs[j].U * (dofs[j].Dinv * w)
+                p = model.parent[i]
+                if p > 0:
+                    bars[p].direct = bars[p].direct + f
+
+    @wp.func
+    def solve_down_adjoint(
+        model: Model, dofs: wp.array(dtype=Dof), bars: wp.array(dtype=LinkBar), dof_bars: wp.array(dtype=DofBar)
+    ):
+        """From dofs.u, the adjoint s = dt Mhat^-1 (rate_bar + J^T b_bar) of the joint forces, and its motion W."""
+        h = model.dt
+        bars[0].W = vec6()
+        for i in range(1, model.num_links):
+            j = model.v_start[i]
+            if model.joint_type[i] == FREE:
+                m = free_motion(j, root_forces(j, dofs), dofs) * h
+                bars[i].W = m
+                dof_bars[j].s = m[3]
+                dof_bars[j + 1].s = m[4]
+                dof_bars[j + 2].s = m[5]
+                dof_bars[j + 3].s = m[0]
+                dof_bars[j + 4].s = m[1]
+                dof_bars[j + 5].s = m[2]
+            else:
+                m = bars[model.parent[i]].W
+                for n in range(model.num_joint_dofs[i]):
+                    k = j + n
+                    w = dofs[k].Dinv * (h * dofs[k].u - wp.dot(dofs[k].U, m))
+                    dof_bars[k].s = w
+                    m = m + dofs[k].S * w
+                bars[i].W = m
 
     @wp.func
     def composite_inertia(model: Model, params: Params, env: int, links: wp.array(dtype=Link)):

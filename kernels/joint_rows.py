@@ -13,7 +13,7 @@ from .types import DRIVE, DRY_FRICTION, LIMIT
 def make_joint_rows(t, actuation, dynamics):
     real, vec6, mat36 = t.real, t.vec6, t.mat36
     JointRow, Root, JointRoot = t.JointRow, t.Root, t.JointRoot
-    Model, Params, Dof = t.Model, t.Params, t.Dof
+    Model, Params, ParamsBar, Dof, JointRowBar = t.Model, t.Params, t.ParamsBar, t.Dof, t.JointRowBar
     add_row = actuation.add_row
 
     @wp.func
@@ -91,5 +91,54 @@ def make_joint_rows(t, actuation, dynamics):
         bias, cfm = row_terms(model, params, env, q, u, row)
         row.cfm = cfm
         return row.sign * qd[row.dof] + acceleration * model.dt + bias
+
+    @wp.func
+    def row_terms_adjoint(
+        model: Model, params: Params, env: int, q: wp.array(dtype=real), u: wp.array(dtype=real),
+        row: wp.ref[JointRow], bar: wp.ref[JointRowBar], q_bar: wp.array(dtype=real), u_bar: wp.array(dtype=real),
+        params_bar: ParamsBar,
+    ):  # fmt: skip
+        """Of bias, compliance and bounds."""
+        j = row.dof
+        cfm_bar = bar.b * row.x + bar.E
+        if row.kind == LIMIT:
+            n = model.dof_q[j]
+            per_gap = params.erp[env] / model.dt * bar.b
+            q_bar[n] = q_bar[n] + row.sign * per_gap
+            if params_bar.joints != 0:
+                if row.sign > real(0.0):
+                    params_bar.lower[env, j] = params_bar.lower[env, j] - per_gap
+                else:
+                    params_bar.upper[env, j] = params_bar.upper[env, j] + per_gap
+            if params_bar.touch != 0:
+                gap = q[n] - params.lower[env, j]
+                if row.sign < real(0.0):
+                    gap = params.upper[env, j] - q[n]
+                params_bar.erp[env] = params_bar.erp[env] + gap / model.dt * bar.b
+                params_bar.cfm[env] = params_bar.cfm[env] + cfm_bar
+        elif row.kind == DRIVE:
+            k = row.index
+            kp, kd = actuation.drive_gains(model, params, env, k)
+            gain = model.dt * kp + kd
+            target = actuation.drive_target(model, params, env, k, u[k], q[model.dof_q[j]])
+            actuation.drive_target_adjoint(model, params, env, k, u, q, -bar.b / gain, q_bar, u_bar, params_bar)
+            gain_bar = (bar.b * target - cfm_bar / model.dt) / (gain * gain)
+            actuation.damping_adjoint(model, env, k, gain_bar, params_bar)
+            if params_bar.joints != 0:
+                params_bar.effort_limit[env, k] = params_bar.effort_limit[env, k] + model.dt * bar.bound
+        elif params_bar.joints != 0:
+            params_bar.frictionloss[env, j] = params_bar.frictionloss[env, j] + model.dt * bar.bound
+
+    @wp.func
+    def joint_rows_adjoint(
+        model: Model, params: Params, env: int, q: wp.array(dtype=real), u: wp.array(dtype=real), count: int,
+        rows: wp.array(dtype=JointRow), bars: wp.array(dtype=JointRowBar), q_bar: wp.array(dtype=real),
+        qd_bar: wp.array(dtype=real), u_bar: wp.array(dtype=real), params_bar: ParamsBar,
+    ):  # fmt: skip
+        """What b and the bounds of the joints' rows depend on directly; J is constant."""
+        for k in range(count):
+            j = rows[k].dof
+            qd_bar[j] = qd_bar[j] + rows[k].sign * bars[k].b
+            row_terms_adjoint(model, params, env, q, u, rows[k], bars[k], q_bar, u_bar, params_bar)
 
     return SimpleNamespace(**locals())

@@ -8,12 +8,14 @@ import warp as wp
 from .actuation import make_actuation
 from .collision import make_collision
 from .contact import make_contact
+from .delassus import make_delassus
 from .detection import make_detection
 from .dynamics import make_dynamics
 from .frames import make_frames
 from .integrate import make_integrate
 from .joint_rows import make_joint_rows
 from .kinematics import make_kinematics
+from .motion import make_motion
 from .pgs import make_pgs
 from .spatial import make_spatial
 from .step import make_step
@@ -35,11 +37,16 @@ def make_stages(real, sizes: Sizes):
     actuation = make_actuation(t, spatial)
     dynamics = make_dynamics(t, spatial)
     joint_rows = make_joint_rows(t, actuation, dynamics)
-    contact = make_contact(t, dynamics)
+    frames = make_frames(t)
+    detection = make_detection(t, spatial, kinematics, frames, make_collision(t))
+    contact = make_contact(t, spatial, dynamics, detection, frames)
+    delassus = make_delassus(t, spatial, dynamics)
     pgs = make_pgs(t, spatial)
-    detection = make_detection(t, kinematics, make_frames(t), make_collision(t))
     integrate = make_integrate(t, kinematics)
-    step = make_step(t, kinematics, actuation, dynamics, detection, joint_rows, contact, pgs, integrate)
+    motion = make_motion(t, spatial, integrate)
+    step = make_step(
+        t, kinematics, actuation, dynamics, detection, joint_rows, contact, delassus, pgs, integrate, motion
+    )
     return SimpleNamespace(**locals())
 
 
@@ -56,14 +63,14 @@ def make_rollout(real, sizes: Sizes):
         params: Params,
         first: int,
         substeps: int,
-        every: int,
+        stride: int,
         u: wp.array3d(dtype=real),
         q: wp.array3d(dtype=real),
         qd: wp.array3d(dtype=real),
         diverged: wp.array(dtype=int),
         dropped: wp.array(dtype=int),
     ):
-        """Fills q[1:] and qd[1:] from row 0: row n becomes the state after n * every controls, the last after all.
+        """Fills q[1:] and qd[1:] from row 0: row n becomes the state after n * stride steps, the last after all.
 
         u[step, env] is held for `substeps` steps of dt. diverged[env] becomes the control at which the environment
         ran away (it then stays where it was), or -1; dropped[env] the contacts that had no room.
@@ -71,7 +78,6 @@ def make_rollout(real, sizes: Sizes):
         env = first + wp.tid()
         memory = Memory()
         work = step.view(memory)
-        stride = every * substeps
         at = int(-1)
         lost = int(0)
         for n in range(u.shape[0] * substeps):
@@ -93,3 +99,61 @@ def make_rollout(real, sizes: Sizes):
         dropped[env] = lost
 
     return rollout
+
+
+@cache
+def make_rollout_adjoint(real, sizes: Sizes):
+    """The kernel that reverses a rollout."""
+    stages = make_stages(real, sizes)
+    t, step, adjoint, integrate = stages.t, stages.step, stages.step.adjoint, stages.integrate
+    Model, Params, ParamsBar, Memory, MemoryBar = t.Model, t.Params, t.ParamsBar, step.Memory, adjoint.MemoryBar
+
+    @wp.kernel(module="unique", enable_backward=False, module_options=module_options())
+    def rollout_adjoint(
+        model: Model,
+        params: Params,
+        first: int,
+        substeps: int,
+        stride: int,
+        u: wp.array3d(dtype=real),
+        q: wp.array3d(dtype=real),
+        qd: wp.array3d(dtype=real),
+        stopped: wp.array(dtype=int),
+        q_bars: wp.array3d(dtype=real),
+        qd_bars: wp.array3d(dtype=real),
+        q_bar: wp.array2d(dtype=real),
+        qd_bar: wp.array2d(dtype=real),
+        u_bar: wp.array3d(dtype=real),
+        params_bar: ParamsBar,
+    ):
+        """Walks back from the last of the states q[n], qd[n] after n steps to the first, one recomputed step each.
+
+        q_bars[m], qd_bars[m], m > 0: adjoint of the state after m * stride steps. q_bar, qd_bar: adjoint of the last
+        state beyond that, becomes the adjoint of the first. stopped[env]: the control at which the environment ran away.
+        u_bar and params_bar are added to.
+        """
+        env = first + wp.tid()
+        memory = Memory()
+        memory_bar = MemoryBar()
+        work = step.view(memory)
+        bar = adjoint.view_bar(memory_bar)
+        work.history = bar.history
+        steps = u.shape[0] * substeps
+        for m in range(steps):
+            n = steps - 1 - m
+            if (n + 1) % stride == 0:
+                row = (n + 1) / stride
+                for j in range(q.shape[2]):
+                    q_bar[env, j] = q_bar[env, j] + q_bars[row, env, j]
+                for j in range(qd.shape[2]):
+                    qd_bar[env, j] = qd_bar[env, j] + qd_bars[row, env, j]
+            c = n / substeps
+            if c <= stopped[env]:
+                counts = step.evaluate(model, params, env, q[n, env], qd[n, env], u[c, env], work)
+                if not integrate.runaway(model, qd[n, env], work.dofs):
+                    adjoint.step_adjoint(
+                        model, params, env, q[n, env], qd[n, env], u[c, env], work, counts, bar, q_bar[env],
+                        qd_bar[env], u_bar[c, env], params_bar,
+                    )  # fmt: skip
+
+    return rollout_adjoint

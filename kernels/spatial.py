@@ -39,6 +39,21 @@ def make_spatial(t):
         return spatial(wp.cross(w, angular(m)), wp.cross(w, linear(m)) + wp.cross(linear(v), angular(m)))
 
     @wp.func
+    def cross_force(v: vec6, f: vec6):
+        """v x* f, the rate of change of a wrench f that moves with velocity v."""
+        w = angular(v)
+        return spatial(wp.cross(w, angular(f)) + wp.cross(linear(v), linear(f)), wp.cross(w, linear(f)))
+
+    @wp.func
+    def wrench(p: vec3, f: vec3):
+        """Of a force f at p."""
+        return spatial(wp.cross(p, f), f)
+
+    @wp.func
+    def velocity_at(m: vec6, p: vec3):
+        return linear(m) + wp.cross(angular(m), p)
+
+    @wp.func
     def shift_force(f: vec6, d: vec3):
         """The same wrench about a point that lies -d from the one it is given about."""
         return spatial(angular(f) + wp.cross(d, linear(f)), linear(f))
@@ -83,6 +98,13 @@ def make_spatial(t):
             m,
         )  # fmt: skip
 
+    @wp.func
+    def rigid_mul(m: real, c: vec3, Ic: vec6, v: vec6):
+        """Rigid-body inertia times a motion."""
+        w = angular(v)
+        f = velocity_at(v, c) * m
+        return spatial(sym3_mul(Ic, w) + wp.cross(c, f), f)
+
     # Symmetric 6x6 packed as its upper triangle, row by row
 
     @wp.func
@@ -108,6 +130,10 @@ def make_spatial(t):
             I[16] * n[0] + I[18] * n[1] + I[19] * n[2],
             I[17] * n[0] + I[19] * n[1] + I[20] * n[2],
         )
+
+    @wp.func
+    def sym6_mul(I: sym6, v: vec6):
+        return sym6_angular(I, angular(v)) + sym6_linear(I, linear(v))
 
     @wp.func
     def shift_inertia(I: sym6, d: vec3):
@@ -146,5 +172,45 @@ def make_spatial(t):
             a[4] * b[4], a[4] * b[5],
             a[5] * b[5],
         )  # fmt: skip
+
+    @wp.func
+    def sym6_outers(a: vec6, b: vec6):
+        """a b^T + b a^T"""
+        return sym6(
+            a[0] * b[0] + b[0] * a[0], a[0] * b[1] + b[0] * a[1], a[0] * b[2] + b[0] * a[2],
+            a[0] * b[3] + b[0] * a[3], a[0] * b[4] + b[0] * a[4], a[0] * b[5] + b[0] * a[5],
+            a[1] * b[1] + b[1] * a[1], a[1] * b[2] + b[1] * a[2], a[1] * b[3] + b[1] * a[3],
+            a[1] * b[4] + b[1] * a[4], a[1] * b[5] + b[1] * a[5],
+            a[2] * b[2] + b[2] * a[2], a[2] * b[3] + b[2] * a[3], a[2] * b[4] + b[2] * a[4],
+            a[2] * b[5] + b[2] * a[5],
+            a[3] * b[3] + b[3] * a[3], a[3] * b[4] + b[3] * a[4], a[3] * b[5] + b[3] * a[5],
+            a[4] * b[4] + b[4] * a[4], a[4] * b[5] + b[4] * a[5],
+            a[5] * b[5] + b[5] * a[5],
+        )  # fmt: skip
+
+    @wp.func
+    def sym6_cross(K: sym6, I: sym6):
+        """Sum of v x* f over K I = sum of v f^T: half of it for symmetric K and I is what their product turns."""
+        # rows of K and of I, which are their columns too
+        k0 = vec6(K[0], K[1], K[2], K[3], K[4], K[5])
+        k1 = vec6(K[1], K[6], K[7], K[8], K[9], K[10])
+        k2 = vec6(K[2], K[7], K[11], K[12], K[13], K[14])
+        k3 = vec6(K[3], K[8], K[12], K[15], K[16], K[17])
+        k4 = vec6(K[4], K[9], K[13], K[16], K[18], K[19])
+        k5 = vec6(K[5], K[10], K[14], K[17], K[19], K[20])
+        i0 = vec6(I[0], I[1], I[2], I[3], I[4], I[5])
+        i1 = vec6(I[1], I[6], I[7], I[8], I[9], I[10])
+        i2 = vec6(I[2], I[7], I[11], I[12], I[13], I[14])
+        i3 = vec6(I[3], I[8], I[12], I[15], I[16], I[17])
+        i4 = vec6(I[4], I[9], I[13], I[16], I[18], I[19])
+        i5 = vec6(I[5], I[10], I[14], I[17], I[19], I[20])
+        return vec6(
+            wp.dot(k1, i2) - wp.dot(k2, i1) + wp.dot(k4, i5) - wp.dot(k5, i4),
+            wp.dot(k2, i0) - wp.dot(k0, i2) + wp.dot(k5, i3) - wp.dot(k3, i5),
+            wp.dot(k0, i1) - wp.dot(k1, i0) + wp.dot(k3, i4) - wp.dot(k4, i3),
+            wp.dot(k1, i5) - wp.dot(k2, i4),
+            wp.dot(k2, i3) - wp.dot(k0, i5),
+            wp.dot(k0, i4) - wp.dot(k1, i3),
+        )
 
     return SimpleNamespace(**locals())

@@ -1,4 +1,4 @@
-"""One step as a sequence of stages, and the working memory they share."""
+"""One step, and its adjoint, as sequences of stages; and the working memory they share."""
 
 from types import SimpleNamespace
 
@@ -7,7 +7,7 @@ import warp as wp
 from .types import PACK, memory_layout
 
 
-def make_step(t, kinematics, actuation, dynamics, detection, joint_rows, contact, pgs, integrate):
+def make_step(t, kinematics, actuation, dynamics, detection, joint_rows, contact, delassus, pgs, integrate, motion):
     real, vec3, pack = t.real, t.vec3, t.pack
     Model, Params, Link, Dof, JointRoot = t.Model, t.Params, t.Link, t.Dof, t.JointRoot
     Contact, JointRow, Root = t.Contact, t.JointRow, t.Root
@@ -55,6 +55,7 @@ def make_step(t, kinematics, actuation, dynamics, detection, joint_rows, contact
         y_packs: wp.array(dtype=pack)
         scale: wp.array(dtype=real)
         scale_packs: wp.array(dtype=pack)
+        history: wp.array2d(dtype=real)  # [sweep, row], see pgs.py; only for the adjoint
 
     @wp.struct
     class Counts:
@@ -111,14 +112,16 @@ def make_step(t, kinematics, actuation, dynamics, detection, joint_rows, contact
                 model, params, env, q, qd, u, k, work.joint_rows[k], work.dofs, work.joint_paths,
                 work.joint_roots[k],
             )  # fmt: skip
-        contact.delassus(
+        delassus.delassus(
             model, nc, nj, work.dofs, work.contacts, work.paths, work.roots, work.joint_rows,
             work.joint_paths, work.joint_roots, work.A, work.blocks,
         )  # fmt: skip
         pgs.prepare(
             model, nc, nj, work.contacts, work.joint_rows, work.A, work.rows, work.scale, work.scale_packs, work.y_packs
         )
-        sweeps, change = pgs.solve(model, nc, nj, work.rows, work.contacts, work.joint_rows, work.y, work.y_packs)
+        sweeps, change = pgs.solve(
+            model, nc, nj, work.rows, work.contacts, work.joint_rows, work.y, work.y_packs, work.history
+        )
         contact.apply_impulses(
             model, nc, nj, work.contacts, work.paths, work.roots, work.joint_rows, work.joint_paths, work.joint_roots,
             work.dofs,
@@ -153,5 +156,148 @@ def make_step(t, kinematics, actuation, dynamics, detection, joint_rows, contact
             q_next[j] = q[j]
         for j in range(qd.shape[0]):
             qd_next[j] = qd[j]
+
+    if t.sizes.sweeps > 0:
+        adjoint = make_step_adjoint(
+            t, actuation, dynamics, joint_rows, contact, delassus, pgs, integrate, motion, Work, Counts
+        )
+    return SimpleNamespace(**locals())
+
+
+def make_step_adjoint(t, actuation, dynamics, joint_rows, contact, delassus, pgs, integrate, motion, Work, Counts):
+    """For kernels whose sizes leave room for the history of the solver."""
+    real, vec3, pack = t.real, t.vec3, t.pack
+    Model, Params, ParamsBar, Half = t.Model, t.Params, t.ParamsBar, t.Half
+    LinkBar, DofBar, ContactBar, JointRowBar = t.LinkBar, t.DofBar, t.ContactBar, t.JointRowBar
+
+    NL, NV, NC = t.sizes.links + 1, t.sizes.dofs, max(t.sizes.contacts, 1)
+    NJ, NR, NI = max(t.sizes.joint_rows, 1), t.sizes.rows, t.sizes.sweeps
+    NH = 3 * NC * t.sizes.sides + NJ
+    MemoryBar, at = memory_layout(
+        t,
+        links=(LinkBar, NL),
+        dofs=(DofBar, NV),
+        contacts=(ContactBar, NC),
+        joint_rows=(JointRowBar, NJ),
+        halves=(Half, NH),
+        E=(real, NR * NR),
+        x=(real, NR),
+        dx=(real, NR),
+        history=(real, NI * NR),
+    )
+    LINKS, DOFS, CONTACTS, JOINT_ROWS, HALVES = (
+        wp.constant(wp.uint64(at[k])) for k in ("links", "dofs", "contacts", "joint_rows", "halves")
+    )
+    MATRIX, X, DX, HISTORY = (wp.constant(wp.uint64(at[k])) for k in ("E", "x", "dx", "history"))
+
+    @wp.struct
+    class WorkBar:
+        """MemoryBar, seen as arrays."""
+
+        links: wp.array(dtype=LinkBar)
+        dofs: wp.array(dtype=DofBar)
+        contacts: wp.array(dtype=ContactBar)
+        joint_rows: wp.array(dtype=JointRowBar)
+        halves: wp.array(dtype=Half)
+        E: wp.array2d(dtype=real)
+        E_packs: wp.array2d(dtype=pack)
+        x: wp.array(dtype=real)  # adjoint of the impulses
+        x_packs: wp.array(dtype=pack)
+        dx: wp.array(dtype=real)
+        dx_packs: wp.array(dtype=pack)
+        history: wp.array2d(dtype=real)
+
+    @wp.func
+    def view_bar(memory: wp.ref[MemoryBar]):
+        start = wp.address_of(memory)
+        bar = WorkBar()
+        bar.links = wp.array(ptr=start + LINKS, shape=(NL,), dtype=LinkBar)
+        bar.dofs = wp.array(ptr=start + DOFS, shape=(NV,), dtype=DofBar)
+        bar.contacts = wp.array(ptr=start + CONTACTS, shape=(NC,), dtype=ContactBar)
+        bar.joint_rows = wp.array(ptr=start + JOINT_ROWS, shape=(NJ,), dtype=JointRowBar)
+        bar.halves = wp.array(ptr=start + HALVES, shape=(NH,), dtype=Half)
+        bar.E = wp.array(ptr=start + MATRIX, shape=(NR, NR), dtype=real)
+        bar.E_packs = wp.array(ptr=start + MATRIX, shape=(NR, NR // PACK), dtype=pack)
+        bar.x = wp.array(ptr=start + X, shape=(NR,), dtype=real)
+        bar.x_packs = wp.array(ptr=start + X, shape=(NR // PACK,), dtype=pack)
+        bar.dx = wp.array(ptr=start + DX, shape=(NR,), dtype=real)
+        bar.dx_packs = wp.array(ptr=start + DX, shape=(NR // PACK,), dtype=pack)
+        bar.history = wp.array(ptr=start + HISTORY, shape=(NI, NR), dtype=real)
+        return bar
+
+    @wp.func
+    def clear_contacts(count: int, bars: wp.array(dtype=ContactBar)):
+        """The loss asks nothing of the contacts themselves."""
+        for k in range(count):
+            bars[k].x = vec3()
+            bars[k].p = vec3()
+            bars[k].n = vec3()
+            bars[k].z = real(0.0)
+
+    @wp.func
+    def evaluate_adjoint(
+        model: Model, params: Params, env: int, q: wp.array(dtype=real), qd: wp.array(dtype=real),
+        u: wp.array(dtype=real), work: Work, counts: Counts, bar: WorkBar, q_bar: wp.array(dtype=real),
+        qd_bar: wp.array(dtype=real), u_bar: wp.array(dtype=real), params_bar: ParamsBar,
+    ):  # fmt: skip
+        """Reverse `evaluate`, which has filled `work`; may be called again for another qd_bar.
+
+        qd_bar comes in as the adjoint of the next rates, and leaves as that of qd; q_bar, u_bar and params_bar are
+        added to. bar.contacts holds what the loss asks of the contacts.
+        """
+        nc = counts.contacts
+        nj = counts.joint_rows
+        # the solve for the rates, and the impulses in it
+        dynamics.solve_up_adjoint(model, work.links, work.dofs, bar.links, qd_bar)
+        contact.impulses_adjoint(
+            model, nc, nj, work.contacts, work.paths, work.roots, work.joint_rows, work.joint_paths, work.joint_roots,
+            work.dofs, work.scale, bar.contacts, bar.joint_rows, bar.x,
+        )  # fmt: skip
+        weight = pgs.solve_adjoint(
+            model, nc, nj, counts.sweeps, work.rows, work.scale, work.contacts, work.joint_rows, bar.history, bar.x,
+            bar.x_packs, bar.dx, bar.dx_packs, bar.E, bar.E_packs, bar.contacts, bar.joint_rows,
+        )  # fmt: skip
+        with_E = pgs.symmetrise(
+            nc, nj, weight, work.contacts, work.joint_rows, bar.contacts, bar.joint_rows, bar.E
+        )
+        contact.apply_b_bar(
+            model, nc, nj, work.contacts, work.paths, work.roots, work.joint_rows, work.joint_paths, work.joint_roots,
+            bar.contacts, bar.joint_rows, work.dofs,
+        )  # fmt: skip
+        dynamics.solve_down_adjoint(model, work.dofs, bar.links, bar.dofs)
+        # all that the equations depend on
+        motion.clear(model, bar.links, bar.dofs)
+        halves = int(0)
+        if with_E:
+            halves = delassus.delassus_adjoint(
+                model, nc, nj, work.links, work.dofs, work.contacts, work.paths, work.roots, work.joint_rows,
+                work.joint_paths, work.joint_roots, bar.E, bar.halves, bar.links, bar.dofs,
+            )  # fmt: skip
+        contact.contacts_adjoint(
+            model, params, env, nc, halves, work.links, work.contacts, bar.contacts, bar.halves, q, bar.links,
+            params_bar,
+        )  # fmt: skip
+        joint_rows.joint_rows_adjoint(
+            model, params, env, q, u, nj, work.joint_rows, bar.joint_rows, q_bar, qd_bar, u_bar, params_bar
+        )
+        actuation.actuation_adjoint(
+            model, params, env, q, qd, u, work.dofs, bar.dofs, q_bar, qd_bar, u_bar, params_bar
+        )
+        motion.motion_adjoint(
+            model, params, env, q, with_E, work.links, work.dofs, bar.links, bar.dofs, q_bar, qd_bar, params_bar
+        )
+
+    @wp.func
+    def step_adjoint(
+        model: Model, params: Params, env: int, q: wp.array(dtype=real), qd: wp.array(dtype=real),
+        u: wp.array(dtype=real), work: Work, counts: Counts, bar: WorkBar, q_bar: wp.array(dtype=real),
+        qd_bar: wp.array(dtype=real), u_bar: wp.array(dtype=real), params_bar: ParamsBar,
+    ):  # fmt: skip
+        """q_bar and qd_bar come in as adjoints of the next state and leave as those of q and qd."""
+        clear_contacts(counts.contacts, bar.contacts)
+        integrate.integrate_adjoint(model, q, qd, work.dofs, q_bar, qd_bar)
+        evaluate_adjoint(
+            model, params, env, q, qd, u, work, counts, bar, q_bar, qd_bar, u_bar, params_bar
+        )
 
     return SimpleNamespace(**locals())

@@ -41,6 +41,7 @@ class Sizes:
     joint_rows: int = 0  # limits, saturated drives and dry friction that can act at once
     sides: int = 1  # 2: some contact moves both of its links
     kinds: tuple[tuple[int, int], ...] = ()  # pairs of ShapeType that occur
+    sweeps: int = 0  # of the contact solver, that kernels of the adjoint record
 
     @property
     def rows(self) -> int:
@@ -134,6 +135,36 @@ def make_arguments(real):
         erp: wp.array(dtype=real)  # share of the penetration removed per step
         cfm: wp.array(dtype=real)  # 1/kg, compliance of normal and limit rows
 
+    @wp.struct
+    class ParamsBar:
+        """Adjoints of Params, summed over the steps. Groups that nobody asked for have no memory and the flag 0."""
+
+        bodies: int
+        mass: wp.array2d(dtype=real)
+        com: wp.array2d(dtype=vec3)
+        inertia: wp.array2d(dtype=mat33)
+        placements: int
+        joint_pos: wp.array2d(dtype=vec3)
+        joint_turn: wp.array2d(dtype=vec3)  # for joint_rot -> exp(turn) joint_rot, in the parent's axes
+        joints: int
+        gravity: wp.array(dtype=vec3)
+        armature: wp.array2d(dtype=real)
+        damping: wp.array2d(dtype=real)
+        stiffness: wp.array2d(dtype=real)
+        frictionloss: wp.array2d(dtype=real)
+        lower: wp.array2d(dtype=real)
+        upper: wp.array2d(dtype=real)
+        kp: wp.array2d(dtype=real)
+        kd: wp.array2d(dtype=real)
+        effort_limit: wp.array2d(dtype=real)
+        touch: int
+        friction: wp.array2d(dtype=real)
+        restitution: wp.array2d(dtype=real)
+        shape_pos: wp.array2d(dtype=vec3)
+        shape_size: wp.array2d(dtype=vec3)
+        erp: wp.array(dtype=real)
+        cfm: wp.array(dtype=real)
+
     return SimpleNamespace(**locals())
 
 
@@ -201,6 +232,7 @@ def make_types(real, sizes: Sizes):
         Ainv: vec3  # steps of the rows, at most 1 / diagonal of A
         G: mat33  # block of A between the contact's own rows; then times Ainv, minus the identity
         slip: real  # factor that last brought friction back to its limit
+        approach: real  # normal velocity before the step
         x: vec3  # impulse
 
     @wp.struct
@@ -217,9 +249,59 @@ def make_types(real, sizes: Sizes):
         cfm: real
         x: real
 
-    return SimpleNamespace(
-        **vars(a), sizes=sizes, Link=Link, Dof=Dof, Root=Root, JointRoot=JointRoot, Contact=Contact, JointRow=JointRow
-    )
+    @wp.struct
+    class LinkBar:
+        """Adjoints of one link's vectors, summed over its subtree; W is the motion that the adjoint solve gives."""
+
+        W: vec6
+        Wbar: vec6
+        vbar: vec6
+        abar: vec6
+        dvbar: vec6
+        direct: vec6  # wrench on what is fixed to the link
+        origin: vec3  # of roots: adjoint of O
+        K: sym6  # delassus.py
+        turn: vec6  # what moving the joint's frame does to A, as a wrench
+
+    @wp.struct
+    class DofBar:
+        """Adjoints of one dof."""
+
+        s: real  # of the joint force
+        turn: real  # what moving the dof does to A
+        kappa: real  # -2 times what the diagonal does to A
+
+    @wp.struct
+    class ContactBar:
+        """Adjoints of one contact. x, p, n and z come in with what the loss itself asks of them."""
+
+        x: vec3
+        p: vec3
+        n: vec3
+        z: real
+        b: vec3
+        E: real  # entry of the normal row on the diagonal of E
+        mu: real
+
+    @wp.struct
+    class JointRowBar:
+        b: real
+        E: real
+        bound: real  # of the bound that it reached, low or high
+
+    @wp.struct
+    class Half:
+        """One row on one side of a contact, or a joint's row, on its way from the root to its link; see delassus.py."""
+
+        link: int
+        row: int  # of A
+        second: int  # 1: on the second side of a contact
+        u: real
+        F: vec6  # wrench that has arrived
+        H: vec6  # motion of the root under the row
+        Z: vec6  # motion of the link under all rows, weighted with E
+
+    return SimpleNamespace(**{**vars(a), **locals()})
 
 
 def memory_layout(t, **parts):

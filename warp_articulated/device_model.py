@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -15,7 +15,7 @@ from .rotations import quat_to_matrix
 from .topology import tables
 
 # parameters whose last axes are one vector or matrix for the kernels
-VECTORS = ("gravity", "com", "joint_pos", "shape_pos", "shape_size")
+VECTORS = ("gravity", "com", "joint_pos", "joint_turn", "shape_pos", "shape_size")
 SCALARS = ("erp", "cfm")
 INNER = dict.fromkeys((*VECTORS, "joint_quat"), 1) | {"inertia": 2}
 SIGNED = ("gravity", "com", "inertia", "joint_pos", "joint_quat", "lower", "upper", "shape_pos")  # others are >= 0
@@ -55,6 +55,32 @@ def turned_joints(joint_quat: torch.Tensor) -> np.ndarray:
     return np.concatenate([[False], turned]).astype(int)
 
 
+class Shared(torch.autograd.Function):
+    """One value seen by all environments: (...) -> (num_envs, ...), stride 0.
+
+    The gradient is summed pairwise, in an order that depends on nothing but the number of environments.
+    """
+
+    @staticmethod
+    def forward(ctx, value: torch.Tensor, num_envs: int) -> torch.Tensor:
+        return value.expand(num_envs, *value.shape)
+
+    @staticmethod
+    def backward(ctx, grad):
+        return ordered_sum(grad), None
+
+
+def ordered_sum(x: torch.Tensor) -> torch.Tensor:
+    """Sum over the first axis by halves."""
+    while x.shape[0] > 1:
+        half = x.shape[0] // 2
+        rest = x[2 * half :]
+        x = x[:half] + x[half : 2 * half]
+        if len(rest):
+            x = torch.cat([x, rest])
+    return x[0]
+
+
 def broadcast(name: str, value, shape: tuple[int, ...], num_envs: int, like: torch.Tensor) -> torch.Tensor:
     """A parameter as (num_envs, *shape), without a copy where it is shared; accepts anything that can mean that."""
     try:
@@ -67,7 +93,11 @@ def broadcast(name: str, value, shape: tuple[int, ...], num_envs: int, like: tor
     if tensor.ndim == 1 and len(shape) == 1 and not inner and tensor.shape[0] == num_envs != shape[0]:
         tensor = tensor[:, None]  # one number per environment
     try:
-        return tensor.expand(num_envs, *shape)
+        if tensor.ndim == len(shape) + 1 and tensor.shape[0] == num_envs > 1:
+            return tensor.expand(num_envs, *shape)
+        if tensor.ndim == len(shape) + 1 and tensor.shape[0] == 1:
+            tensor = tensor[0]
+        return Shared.apply(tensor.expand(shape), num_envs)
     except RuntimeError:
         raise ValueError(
             f"params[{name!r}] has shape {tuple(tensor.shape)}; it must be {shape} (shared by all environments), "
@@ -80,21 +110,37 @@ def params_struct(types, values: Mapping[str, torch.Tensor]):
     struct = types.Params()
     held = []
     for name, value in values.items():
+        value = value.detach()
         if name == "joint_quat":
             struct.turned = wp.array(turned_joints(value), dtype=int, device=str(value.device))
             name, value = "joint_rot", rotation_matrices(value)
-        vectors = types.vec3 if name in VECTORS else types.mat33 if name in ("inertia", "joint_rot") else types.real
-        if name in SCALARS:
-            value = value[:, 0]
-        value = inner_contiguous(value, 1 if name in VECTORS else 2 if vectors is types.mat33 else 0)
-        if value.numel() == 0:  # from_torch cannot see that no element is contiguous with any other
-            inner = 0 if vectors is types.real else 1 if vectors is types.vec3 else 2
-            array: Any = wp.empty(tuple(value.shape)[: value.ndim - inner], dtype=vectors, device=str(value.device))
-        else:
-            array = wp.from_torch(value, dtype=vectors, requires_grad=False)
+        array, value = parameter_array(types, name, value)
         held.append(value)
         setattr(struct, name, array)
     return struct, held
+
+
+def params_bar_struct(types, groups: Iterable[str], arrays: Mapping[str, torch.Tensor]):
+    """The kernels' ParamsBar: memory for the groups of parameters whose gradients are wanted."""
+    struct = types.ParamsBar()
+    for group in parameters.GROUPS:
+        setattr(struct, group, int(group in groups))
+    for name, value in arrays.items():
+        name = "joint_turn" if name == "joint_quat" else name
+        setattr(struct, name, parameter_array(types, name, value)[0])
+    return struct
+
+
+def parameter_array(types, name: str, value: torch.Tensor) -> tuple[Any, torch.Tensor]:
+    """A parameter as the array that the kernels take, and the tensor that owns its memory."""
+    vectors = types.vec3 if name in VECTORS else types.mat33 if name in ("inertia", "joint_rot") else types.real
+    if name in SCALARS:
+        value = value[:, 0]
+    value = inner_contiguous(value, 1 if name in VECTORS else 2 if vectors is types.mat33 else 0)
+    if value.numel() == 0:  # from_torch cannot see that no element is contiguous with any other
+        inner = 0 if vectors is types.real else 1 if vectors is types.vec3 else 2
+        return wp.empty(tuple(value.shape)[: value.ndim - inner], dtype=vectors, device=str(value.device)), value
+    return wp.from_torch(value, dtype=vectors, requires_grad=False), value
 
 
 def inner_contiguous(value: torch.Tensor, inner: int) -> torch.Tensor:

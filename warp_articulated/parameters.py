@@ -31,6 +31,16 @@ SHAPES: dict[str, tuple[int | str, ...]] = {
     "cfm": (1,),  # 1/kg, compliance of contact normals and joint limits
 }
 
+# what the adjoint kernels compute together
+GROUPS: dict[str, tuple[str, ...]] = {
+    "bodies": ("mass", "com", "inertia"),
+    "placements": ("joint_pos", "joint_quat"),
+    "joints": (
+        "gravity", "armature", "damping", "stiffness", "frictionloss", "lower", "upper", "kp", "kd", "effort_limit",
+    ),
+    "touch": ("friction", "restitution", "shape_pos", "shape_size", "erp", "cfm"),
+}  # fmt: skip
+
 
 def shapes(model: Model) -> dict[str, tuple[int, ...]]:
     """Shape of every parameter of one environment."""

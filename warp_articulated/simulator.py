@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
+import math
 import warnings
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 
 import torch
 import warp as wp
 
 from . import checks, parameters
+from .autograd import Rollout, Step
 from .device_model import broadcast, check_names, check_rows, check_values, model_struct, params_struct
 from .kernels.queries import make_contacts, make_forward_dynamics, make_link_poses, make_mass_matrix
-from .kernels.rollout import make_rollout
+from .kernels.rollout import make_rollout, make_rollout_adjoint
 from .kernels.types import Sizes, make_arguments
 from .launch import Launcher
 from .model import JointType, Model
-from .topology import QUERY_STEPS, round_up, sizes_of
+from .topology import QUERY_STEPS, SWEEP_STEPS, round_up, sizes_of
 
 PRECISIONS = {"float32": (wp.float32, torch.float32), "float64": (wp.float64, torch.float64)}
 
@@ -107,9 +109,10 @@ class Simulator:
         if restitution_threshold is None:
             restitution_threshold = max(0.05, 3.0 * float(abs(model.gravity).max()) * dt)
         checks.positive("restitution_threshold", restitution_threshold, zero=True)
+        self._iterations = checks.whole("iterations", iterations, 0)
         solver = {
             "dt": dt,
-            "iterations": checks.whole("iterations", iterations, 0),
+            "iterations": self._iterations,
             "tolerance": tolerance,
             "pyramid": int(friction == "pyramid"),
             "restitution_threshold": restitution_threshold,
@@ -147,38 +150,58 @@ class Simulator:
             u: (num_envs, nu); by default the control that goes with the default pose.
             params: parameters that differ from `self.params`, by name; (num_envs, ...) or shared.
         """
+        q, qd = self._state(q, qd)
         u = self._control(u)
-        qs, qds = self._simulate(q, qd, u[None], substeps, params, 1)
+        own = self._own_params(params)
+        substeps = self._substeps(substeps)
+        if self._differentiates(u, q, qd, *own.values()):
+            return Step.apply(self, substeps, tuple(own), u, q, qd, *own.values())
+        qs, qds = self._forward(substeps, 1, u[None], q, qd, own)
         return qs[1], qds[1]
 
     def rollout(
-        self, q, qd, u, *, substeps: int | None = None, params: Mapping | None = None, checkpoint_every: int = 1
-    ):
+        self, q, qd, u, *, substeps: int | None = None, params: Mapping | None = None,
+        checkpoint_every: int | str = 1,
+    ):  # fmt: skip
         """States (T + 1, num_envs, nq) and (T + 1, num_envs, nv) of T control steps, the initial one included.
 
         Args:
             u: (T, num_envs, nu).
-            checkpoint_every: keep only every k-th state (and the last): 1 + ceil(T / k) rows.
+            checkpoint_every: keep and return only every k-th state (and the last): 1 + ceil(T / k) rows, from which
+                a backward pass simulates the others again, k at a time; "sqrt" is k = ceil(sqrt(T)).
         """
-        every = checks.whole("checkpoint_every", checkpoint_every, 1)
-        u = checks.state("u", u, (-1, self.num_envs, self.model.nu), self._like, self.validate)
-        return self._simulate(q, qd, u, substeps, params, every)
-
-    def _simulate(self, q, qd, u, substeps, params, every):
         q, qd = self._state(q, qd)
-        self._refuse_gradients(q, qd)
-        substeps = self.substeps if substeps is None else checks.whole("substeps", substeps, 1)
-        steps = u.shape[0]
-        rows = 1 - (-steps // every)
-        qs, qds = q.new_empty(rows, *q.shape), qd.new_empty(rows, *qd.shape)
-        qs[0], qds[0] = q, qd
-        if steps == 0:
-            self._diverged.fill_(-1)
-            self._dropped.zero_()
+        u = checks.state("u", u, (-1, self.num_envs, self.model.nu), self._like, self.validate)
+        own = self._own_params(params)
+        substeps = self._substeps(substeps)
+        if checkpoint_every == "sqrt":
+            every = max(1, math.isqrt(max(u.shape[0] - 1, 0)) + 1)
         else:
-            self._run(make_rollout, params, substeps, every, u, qs, qds, self._diverged, self._dropped)
+            every = checks.whole("checkpoint_every", checkpoint_every, 1)
+        if self._differentiates(u, q, qd, *own.values()):
+            return Rollout.apply(self, substeps, every, tuple(own), u, q, qd, *own.values())
+        return self._forward(substeps, every, u, q, qd, own)
+
+    def _forward(self, substeps, every, u, q, qd, params, every_step=False):
+        """Run the rollout kernel; with `every_step`, return the states between the controls too, and report nothing."""
+        stride = 1 if every_step else every * substeps
+        rows = 1 - (-u.shape[0] * substeps // stride)
+        qs, qds = q.new_empty(rows, *q.shape), qd.new_empty(rows, *qd.shape)
+        qs[0], qds[0] = q.detach(), qd.detach()
+        found = (self._diverged, self._dropped)
+        if every_step:
+            found = tuple(torch.empty_like(x) for x in found)
+        if u.shape[0] == 0:
+            found[0].fill_(-1)
+            found[1].zero_()
+        else:
+            self._run(make_rollout, params, substeps, stride, u, qs, qds, *found)
+        if not every_step:
             self._report()
         return qs, qds
+
+    def _launch_adjoint(self, params, *arguments) -> None:
+        self._run(make_rollout_adjoint, params, *arguments)
 
     @property
     def diverged(self) -> torch.Tensor:
@@ -199,15 +222,19 @@ class Simulator:
         """
         q, qd = self._state(q, qd)
         tau = checks.state("tau", tau, (self.num_envs, self.model.nv), self._like, self.validate)
+        own = self._own_params(params)
+        self._without_gradients("forward_dynamics", q, qd, tau, *own.values())
         qdd = torch.empty_like(qd)
-        self._run(make_forward_dynamics, params, q, qd, tau, qdd)
+        self._run(make_forward_dynamics, own, q, qd, tau, qdd)
         return qdd
 
     def mass_matrix(self, q, *, params: Mapping | None = None) -> torch.Tensor:
         """Joint-space inertia (num_envs, nv, nv), armature included."""
         q, qd = self._state(q, None)
+        own = self._own_params(params)
+        self._without_gradients("mass_matrix", q, *own.values())
         M = q.new_zeros(self.num_envs, self.model.nv, self.model.nv)
-        self._run(make_mass_matrix, params, q, qd, M)
+        self._run(make_mass_matrix, own, q, qd, M)
         return M
 
     def link_poses(self, q, *, params: Mapping | None = None) -> torch.Tensor:
@@ -215,7 +242,7 @@ class Simulator:
         q, qd = self._state(q, None)
         poses = q.new_empty(self.num_envs, self.model.num_links, 7)
         frames: wp.array = wp.array(self.model.frame_pos, dtype=self._types.vec3, device=self.device)
-        self._run(make_link_poses, params, frames, q, qd, poses)
+        self._run(make_link_poses, self._own_params(params), frames, q, qd, poses)
         return poses
 
     def contacts(self, q, qd, u=None, *, params: Mapping | None = None) -> Contacts:
@@ -227,7 +254,7 @@ class Simulator:
         depths, change = q.new_zeros(self.num_envs, slots), q.new_zeros(self.num_envs)
         pairs = torch.zeros(self.num_envs, slots, dtype=torch.int32, device=q.device)
         counts = torch.zeros(self.num_envs, 4, dtype=torch.int32, device=q.device)
-        self._run(make_contacts, params, q, qd, u, points, normals, depths, impulses, pairs, counts, change)
+        self._run(make_contacts, self._own_params(params), q, qd, u, points, normals, depths, impulses, pairs, counts, change)
         active = torch.arange(slots, device=q.device) < counts[:, :1]
         return Contacts(points, normals, depths, impulses, active, pairs, counts[:, 2], change, counts[:, 3])
 
@@ -244,7 +271,7 @@ class Simulator:
             wp.copy(after, before)
         q, qd = (_in_place(after) for after in state_out)
         u = control.reshape((1, *control.shape))
-        self._run(make_rollout, None, self.substeps, 1, u, q, qd, self._diverged, self._dropped)
+        self._run(make_rollout, {}, self.substeps, self.substeps, u, q, qd, self._diverged, self._dropped)
         self._report()
 
     # -- inner workings
@@ -256,9 +283,10 @@ class Simulator:
             for name, value in values.items()
         }
 
-    def _params_of(self, params: Mapping | None):
-        if not params:
-            return self._params, self._held
+    def _own_params(self, params: Mapping | None) -> dict[str, torch.Tensor]:
+        """What the caller gives, as (num_envs, ...) tensors that torch can differentiate."""
+        if params is None:
+            return {}
         if not isinstance(params, Mapping):
             raise TypeError(f"params is a {type(params).__name__}; it must be a dict of parameters by name.")
         check_names(params)
@@ -269,13 +297,16 @@ class Simulator:
         check_rows(self.model, own)
         if self.validate:
             check_values(own)
-        values = {**self.params, **own}
-        return params_struct(self._types, values)
+        if "inertia" in own:  # the kernels read one half of it
+            own["inertia"] = 0.5 * (own["inertia"] + own["inertia"].mT)
+        return own
 
-    def _run(self, factory, params: Mapping | None, *arguments) -> None:
-        self._refuse_gradients(*arguments, *(params.values() if isinstance(params, Mapping) else ()))
+    def _run(self, factory, params: Mapping[str, torch.Tensor], *arguments) -> None:
+        """Launch a kernel; params as from _own_params."""
         kernel = factory(self._real, self._kernel_sizes(factory))
-        struct, held = self._params_of(params)
+        struct, held = self._params, self._held
+        if params:
+            struct, held = params_struct(self._types, {**self.params, **params})
         self._launcher.run(kernel, self._model, struct, list(arguments))
         del held  # alive until the launch has returned; on CUDA torch's allocator keeps stream order
 
@@ -283,6 +314,8 @@ class Simulator:
         """Kernels that know nothing of contacts are small and quick: a few sizes of them serve all models."""
         if factory in (make_rollout, make_contacts):
             return self._sizes
+        if factory in (make_rollout_adjoint,):
+            return replace(self._sizes, sweeps=round_up(self._iterations, SWEEP_STEPS))
         return Sizes(round_up(self._sizes.links, QUERY_STEPS), round_up(self._sizes.dofs, QUERY_STEPS), depth=1)
 
     def _state(self, q, qd):
@@ -298,9 +331,16 @@ class Simulator:
             return self.initial_control()
         return checks.state("u", u, (self.num_envs, self.model.nu), self._like, self.validate)
 
-    def _refuse_gradients(self, *inputs) -> None:
-        if torch.is_grad_enabled() and any(isinstance(x, torch.Tensor) and x.requires_grad for x in inputs):
-            raise NotImplementedError("Gradients through the simulation are not implemented yet: call detach() first.")
+    def _substeps(self, substeps: int | None) -> int:
+        return self.substeps if substeps is None else checks.whole("substeps", substeps, 1)
+
+    @staticmethod
+    def _differentiates(*inputs: torch.Tensor) -> bool:
+        return torch.is_grad_enabled() and any(x.requires_grad for x in inputs)
+
+    def _without_gradients(self, name: str, *inputs: torch.Tensor) -> None:
+        if self._differentiates(*inputs):
+            raise NotImplementedError(f"Simulator.{name} has no gradients; call it under torch.no_grad().")
 
     def _report(self) -> None:
         """Say at once that environments ran away, where looking costs no synchronisation."""

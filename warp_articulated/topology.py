@@ -16,6 +16,7 @@ from .pairs import SLOTS
 LINK_STEPS = (8, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512)
 QUERY_STEPS = (32, 128, 512)
 CONTACT_STEPS = (0, 4, 8, 16, 32, 64, 128)
+SWEEP_STEPS = (10, 50, 100, 200, 500, 1000)
 
 
 def tables(model: Model) -> dict[str, np.ndarray | int]:

@@ -1,0 +1,138 @@
+"""The simulation as functions that PyTorch can differentiate, by the hand-written adjoint kernels.
+
+Nothing is kept for the backward pass but what the caller has anyway: inputs, and the states that the rollout returns.
+They are saved through torch, so changing them in place before `backward` raises torch's own error.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch.autograd.function import once_differentiable
+
+from . import parameters
+from .device_model import params_bar_struct
+
+
+class Rollout(torch.autograd.Function):
+    """(states, controls, parameters) -> states at every `every`-th control; returns 1 + ceil(T / every) rows."""
+
+    @staticmethod
+    def forward(ctx, sim, substeps: int, every: int, names: Sequence[str], u, q, qd, *values):
+        qs, qds = sim._forward(substeps, every, u, q, qd, dict(zip(names, values, strict=True)))
+        ctx.sim, ctx.substeps, ctx.every, ctx.names = sim, substeps, every, names
+        ctx.diverged = sim._diverged.clone()
+        ctx.set_materialize_grads(False)
+        ctx.save_for_backward(u, qs, qds, *values)
+        return qs, qds
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, qs_bar, qds_bar):
+        u, qs, qds, *values = ctx.saved_tensors
+        adjoint = RolloutAdjoint(ctx, u, values)
+        q_bar, qd_bar = adjoint.run(qs, qds, qs_bar, qds_bar)
+        return None, None, None, None, adjoint.u_bar, q_bar, qd_bar, *adjoint.params_bar
+
+
+class Step(torch.autograd.Function):
+    """A rollout of one control that keeps its inputs and returns the next state alone."""
+
+    @staticmethod
+    def forward(ctx, sim, substeps: int, names: Sequence[str], u, q, qd, *values):
+        qs, qds = sim._forward(substeps, 1, u[None], q, qd, dict(zip(names, values, strict=True)))
+        ctx.sim, ctx.substeps, ctx.every, ctx.names = sim, substeps, 1, names
+        ctx.diverged = sim._diverged.clone()
+        ctx.set_materialize_grads(False)
+        ctx.save_for_backward(u, q, qd, *values)
+        return qs[1], qds[1]
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, q_next_bar, qd_next_bar):
+        u, q, qd, *values = ctx.saved_tensors
+        adjoint = RolloutAdjoint(ctx, u[None], values)
+        bars = [None if bar is None else torch.stack([torch.zeros_like(bar), bar]) for bar in (q_next_bar, qd_next_bar)]
+        q_bar, qd_bar = adjoint.run(q[None], qd[None], *bars)
+        return None, None, None, adjoint.u_bar[0], q_bar, qd_bar, *adjoint.params_bar
+
+
+class RolloutAdjoint:
+    """One backward pass: walks back over the segments between checkpoints."""
+
+    def __init__(self, ctx, u: torch.Tensor, values: Sequence[torch.Tensor]):
+        self.sim, self.substeps, self.every, self.u = ctx.sim, ctx.substeps, ctx.every, u
+        self.params = dict(zip(ctx.names, values, strict=True))
+        # an environment that ran away stays where it was from that control on
+        self.stopped = torch.where(ctx.diverged < 0, u.shape[0], ctx.diverged)
+        self.wanted = [
+            name if need else None
+            for name, need in zip(ctx.names, ctx.needs_input_grad[-len(ctx.names) :], strict=True)
+        ] if ctx.names else []  # fmt: skip
+        self.bars = ParameterBars(self.sim, [name for name in self.wanted if name])
+        self.u_bar = torch.zeros_like(u)
+
+    @property
+    def params_bar(self) -> list[torch.Tensor | None]:
+        """Gradients of the parameters, in the order in which they were given."""
+        return [self.bars.gradient(name, self.params[name]) if name else None for name in self.wanted]
+
+    def run(self, qs, qds, qs_bar, qds_bar):
+        """Returns the gradients of the initial state. Rows are checkpoints."""
+        rows = 1 - (-self.u.shape[0] // self.every)
+        qs_bar, qds_bar = (
+            like.new_zeros(()).expand(rows, *like.shape[1:]) if bar is None else bar
+            for bar, like in ((qs_bar, qs), (qds_bar, qds))
+        )
+        q_bar, qd_bar = torch.zeros_like(qs[0]), torch.zeros_like(qds[0])
+        if self.every * self.substeps == 1:
+            if len(self.u):
+                self._launch(0, self.u, self.u_bar, qs, qds, qs_bar, qds_bar, 1, q_bar, qd_bar)
+        else:
+            for row in reversed(range(rows - 1)):
+                span = slice(row * self.every, (row + 1) * self.every)
+                u, u_bar = self.u[span], self.u_bar[span]
+                steps = len(u) * self.substeps
+                states = self._replay(u, qs[row], qds[row])
+                after = slice(row, row + 2)
+                self._launch(span.start, u, u_bar, *states, qs_bar[after], qds_bar[after], steps, q_bar, qd_bar)
+        return q_bar + qs_bar[0], qd_bar + qds_bar[0]
+
+    def _replay(self, u, q, qd):
+        """The states within a segment, by the forward kernel itself, so that they are what they were to the last bit."""
+        if self.substeps == 1:
+            u = u[:-1]  # the state after the last step is not needed
+        return self.sim._forward(self.substeps, 1, u, q, qd, self.params, every_step=True)
+
+    def _launch(self, start, u, u_bar, qs, qds, qs_bar, qds_bar, stride, q_bar, qd_bar):
+        self.sim._launch_adjoint(
+            self.params, self.substeps, stride, u, qs, qds, self.stopped - start, qs_bar, qds_bar, q_bar, qd_bar, u_bar,
+            self.bars.struct,
+        )  # fmt: skip
+
+
+class ParameterBars:
+    """Memory for the gradients of the parameters that are asked for, per environment."""
+
+    def __init__(self, sim, wanted: Sequence[str]):
+        self.arrays: dict[str, torch.Tensor] = {}
+        groups = {group for group, names in parameters.GROUPS.items() if not set(names).isdisjoint(wanted)}
+        for group in groups:
+            for name in parameters.GROUPS[group]:
+                shape = sim._shapes[name][:-1] + (3,) if name == "joint_quat" else sim._shapes[name]
+                self.arrays[name] = sim._like.new_zeros(sim.num_envs, *shape)
+        self.struct = params_bar_struct(sim._types, groups, self.arrays)
+
+    def gradient(self, name: str, value: torch.Tensor) -> torch.Tensor:
+        bar = self.arrays[name]
+        if name == "joint_quat":  # the kernels give a rotation from the left
+            return rotation_to_quat(bar, value)
+        return bar
+
+
+def rotation_to_quat(phi_bar: torch.Tensor, quat: torch.Tensor) -> torch.Tensor:
+    """Gradient of a quaternion xyzw of any length from that of a rotation exp(phi) from its left."""
+    v, w = quat[..., :3], quat[..., 3:]
+    turned = torch.cat([w * phi_bar + torch.linalg.cross(phi_bar, v), -(phi_bar * v).sum(-1, keepdim=True)], -1)
+    return turned * (2.0 / (quat * quat).sum(-1, keepdim=True))
