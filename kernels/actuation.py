@@ -60,9 +60,7 @@ def make_actuation(t, s):
                 params_bar.armature[env, j] = params_bar.armature[env, j] + d_bar
                 params_bar.damping[env, j] = params_bar.damping[env, j] + (h * d_bar - qd[j] * force_bar)
                 if model.dof_q[j] >= 0:
-                    params_bar.stiffness[env, j] = params_bar.stiffness[env, j] + (
-                        h * h * d_bar - stretch * force_bar
-                    )
+                    params_bar.stiffness[env, j] = params_bar.stiffness[env, j] + (h * h * d_bar - stretch * force_bar)
 
     @wp.func
     def drive_gains(model: Model, params: Params, env: int, k: int):

@@ -268,9 +268,7 @@ def make_delassus(t, s, dynamics):
         return K + s.sym6_outers(k1 + S * (real(0.5) * kappa), S)
 
     @wp.func
-    def wrench_at(
-        model: Model, i: int, d: int, count: int, halves: wp.array(dtype=Half), K: sym6, I: sym6
-    ):
+    def wrench_at(model: Model, i: int, d: int, count: int, halves: wp.array(dtype=Half), K: sym6, I: sym6):
         """K x* I - sum of Z x* F over the halves whose path has more than d dofs in common with link i's."""
         turn = s.sym6_cross(K, I)
         for k in range(count):
@@ -314,7 +312,7 @@ def make_delassus(t, s, dynamics):
         joint_roots: wp.array(dtype=JointRoot), E: wp.array2d(dtype=real), halves: wp.array(dtype=Half),
         bars: wp.array(dtype=LinkBar), dof_bars: wp.array(dtype=DofBar),
     ):  # fmt: skip
-        """Gradient of 1/2 E : A for every joint (turn, kappa) and link (K), root to tips; returns the number of halves."""
+        """Gradient of 1/2 E : A for every joint (turn, kappa) and link (K), root to tips; returns how many halves."""
         count = list_halves(
             model, num_contacts, num_joint_rows, dofs, contacts, paths, roots, joint_rows, joint_paths, joint_roots,
             halves,
@@ -324,9 +322,7 @@ def make_delassus(t, s, dynamics):
             if model.joint_type[i] == FREE:
                 free_adjoint(model, i, count, halves, E, links[i], bars[i], dof_bars)
             else:
-                joint_adjoint(
-                    model, i, count, num_contacts, halves, paths, joint_paths, E, links, dofs, bars, dof_bars
-                )
+                joint_adjoint(model, i, count, num_contacts, halves, paths, joint_paths, E, links, dofs, bars, dof_bars)
         return count
 
     return SimpleNamespace(**locals())

@@ -4,43 +4,17 @@ from types import SimpleNamespace
 
 import warp as wp
 
-# ShapeType numbers, see warp_articulated/model.py
-SPHERE, CAPSULE, BOX, CYLINDER, MESH, PLANE = range(6)
+from .pair_points import BOX, PLANE
 
-
-def kind_of(a: int, b: int) -> int:
-    """The number of a pair of shape types in the kernels."""
-    return 8 * a + b
-
-
-SPHERE_PLANE = wp.constant(kind_of(SPHERE, PLANE))
-CAPSULE_PLANE = wp.constant(kind_of(CAPSULE, PLANE))
-BOX_PLANE = wp.constant(kind_of(BOX, PLANE))
-CYLINDER_PLANE = wp.constant(kind_of(CYLINDER, PLANE))
-MESH_PLANE = wp.constant(kind_of(MESH, PLANE))
-SPHERE_SPHERE = wp.constant(kind_of(SPHERE, SPHERE))
-SPHERE_CAPSULE = wp.constant(kind_of(SPHERE, CAPSULE))
-SPHERE_BOX = wp.constant(kind_of(SPHERE, BOX))
-CAPSULE_CAPSULE = wp.constant(kind_of(CAPSULE, CAPSULE))
-CAPSULE_BOX = wp.constant(kind_of(CAPSULE, BOX))
-BOX_BOX = wp.constant(kind_of(BOX, BOX))
 PLANE_TYPE = wp.constant(PLANE)
 BOX_TYPE = wp.constant(BOX)
 
 
-def make_detection(t, spatial, kinematics, frames, collision):
+def make_detection(t, spatial, kinematics, frames, points):
     real, vec3, mat33 = t.real, t.vec3, t.mat33
     Model, Params, ParamsBar, Link, LinkBar, Contact = t.Model, t.Params, t.ParamsBar, t.Link, t.LinkBar, t.Contact
-    # only the kinds that the model has are compiled: box against box alone would double the compile time
-    kinds = {kind_of(a, b) for a, b in t.sizes.kinds}
-
-    @wp.struct
-    class Pose:
-        """A shape in world axes, relative to the origin that both shapes of a pair share."""
-
-        x: vec3
-        R: mat33
-        size: vec3
+    Pose, PoseBar = points.Pose, points.PoseBar
+    pair_mode, pair_candidates, pair_point = points.pair_mode, points.pair_candidates, points.pair_point
 
     @wp.func
     def place(model: Model, params: Params, env: int, shape: int, x: vec3, links: wp.array(dtype=Link)):
@@ -71,7 +45,7 @@ def make_detection(t, spatial, kinematics, frames, collision):
     def centres(
         model: Model, params: Params, env: int, q: wp.array(dtype=real), a: int, b: int, links: wp.array(dtype=Link)
     ):
-        """Of both shapes, relative to the origin of a's tree (of b's, if a belongs to the world); from it to b's tree's."""
+        """Of both shapes, relative to the origin of a's tree (of b's, if a is the world's); from there to b's tree."""
         la = model.shape_link[a]
         shift = tree_shift(model, params, env, q, la, model.shape_link[b])
         xa = centre(model, params, env, a, links)
@@ -100,204 +74,6 @@ def make_detection(t, spatial, kinematics, frames, collision):
             return wp.dot(d, nb) > shape_radius(model, params, env, a)
         r = shape_radius(model, params, env, a) + shape_radius(model, params, env, b)
         return wp.dot(d, d) > r * r
-
-    @wp.func
-    def pair_mode(kind: int, a: Pose, b: Pose):
-        """What the pair's points have in common, see collision.py; -1 if it does not touch."""
-        mode = int(0)
-        if wp.static(CAPSULE_CAPSULE in kinds):
-            if kind == CAPSULE_CAPSULE:
-                mode = collision.capsule_capsule_mode(a.x, a.R, a.size, b.x, b.R, b.size)
-        if wp.static(CAPSULE_BOX in kinds):
-            if kind == CAPSULE_BOX:
-                mode = collision.capsule_box_mode(a.x, a.R, a.size, b.x, b.R, b.size)
-        if wp.static(BOX_BOX in kinds):
-            if kind == BOX_BOX:
-                mode = collision.box_box_mode(a.x, a.R, a.size, b.x, b.R, b.size)
-        return mode
-
-    @wp.func
-    def pair_candidates(model: Model, kind: int, a: int):
-        """How many points the pair may make."""
-        count = int(1)
-        if kind == CAPSULE_PLANE or kind == CAPSULE_CAPSULE or kind == CAPSULE_BOX:
-            count = 2
-        elif kind == CYLINDER_PLANE:
-            count = 5
-        elif kind == BOX_PLANE or kind == BOX_BOX:
-            count = 8
-        elif kind == MESH_PLANE:
-            count = model.vertex_count[a]
-        return count
-
-    @wp.func
-    def pair_point(model: Model, kind: int, feature: int, shape_a: int, a: Pose, b: Pose):
-        """One point of a pair: where, normal, gap."""
-        p = vec3()
-        n = vec3()
-        z = real(1.0)
-        nb = vec3(b.R[0, 2], b.R[1, 2], b.R[2, 2])
-        if wp.static(SPHERE_PLANE in kinds):
-            if kind == SPHERE_PLANE:
-                p, n, z = collision.sphere_plane_point(a.x, a.size[0], b.x, nb)
-        if wp.static(CAPSULE_PLANE in kinds):
-            if kind == CAPSULE_PLANE:
-                p, n, z = collision.capsule_plane_point(feature, a.x, a.R, a.size, b.x, nb)
-        if wp.static(BOX_PLANE in kinds):
-            if kind == BOX_PLANE:
-                p, n, z = collision.box_plane_point(feature, a.x, a.R, a.size, b.x, nb)
-        if wp.static(CYLINDER_PLANE in kinds):
-            if kind == CYLINDER_PLANE:
-                p, n, z = collision.cylinder_plane_point(feature, a.x, a.R, a.size, b.x, nb)
-        if wp.static(MESH_PLANE in kinds):
-            if kind == MESH_PLANE:
-                vertex = model.vertices[model.vertex_start[shape_a] + feature]
-                p, n, z = collision.mesh_plane_point(a.x, a.R, vertex, b.x, nb)
-        if wp.static(SPHERE_SPHERE in kinds):
-            if kind == SPHERE_SPHERE:
-                p, n, z = collision.sphere_sphere_point(a.x, a.size[0], b.x, b.size[0])
-        if wp.static(SPHERE_CAPSULE in kinds):
-            if kind == SPHERE_CAPSULE:
-                p, n, z = collision.sphere_capsule_point(a.x, a.size[0], b.x, b.R, b.size)
-        if wp.static(SPHERE_BOX in kinds):
-            if kind == SPHERE_BOX:
-                p, n, z = collision.sphere_box_point(a.x, a.size[0], b.x, b.R, b.size)
-        if wp.static(CAPSULE_CAPSULE in kinds):
-            if kind == CAPSULE_CAPSULE:
-                p, n, z = collision.capsule_capsule_point(feature, a.x, a.R, a.size, b.x, b.R, b.size)
-        if wp.static(CAPSULE_BOX in kinds):
-            if kind == CAPSULE_BOX:
-                p, n, z = collision.capsule_box_point(feature, a.x, a.R, a.size, b.x, b.R, b.size)
-        if wp.static(BOX_BOX in kinds):
-            if kind == BOX_BOX:
-                p, n, z = collision.box_box_point(feature, a.x, a.R, a.size, b.x, b.R, b.size)
-        return p, n, z
-
-    @wp.struct
-    class PoseBar:
-        """Adjoint of a Pose: force at its centre, couple, size."""
-
-        x: vec3
-        phi: vec3
-        size: vec3
-
-    @wp.func
-    def pair_point_adjoint(
-        model: Model, kind: int, feature: int, shape_a: int, a: Pose, b: Pose, p_bar: vec3, n_bar: vec3, z_bar: real
-    ):
-        A = PoseBar()
-        B = PoseBar()
-        nb = vec3(b.R[0, 2], b.R[1, 2], b.R[2, 2])
-        if wp.static(SPHERE_PLANE in kinds):
-            if kind == SPHERE_PLANE:
-                x, r, y, phib = collision.sphere_plane_point_adjoint(a.x, a.size[0], b.x, nb, p_bar, n_bar, z_bar)
-                A.x = x
-                A.size[0] = r
-                B.x = y
-                B.phi = phib
-        if wp.static(CAPSULE_PLANE in kinds):
-            if kind == CAPSULE_PLANE:
-                x, phia, size, y, phib = collision.capsule_plane_point_adjoint(
-                    feature, a.x, a.R, a.size, b.x, nb, p_bar, n_bar, z_bar
-                )
-                A.x = x
-                A.phi = phia
-                A.size = size
-                B.x = y
-                B.phi = phib
-        if wp.static(BOX_PLANE in kinds):
-            if kind == BOX_PLANE:
-                x, phia, size, y, phib = collision.box_plane_point_adjoint(
-                    feature, a.x, a.R, a.size, b.x, nb, p_bar, n_bar, z_bar
-                )
-                A.x = x
-                A.phi = phia
-                A.size = size
-                B.x = y
-                B.phi = phib
-        if wp.static(CYLINDER_PLANE in kinds):
-            if kind == CYLINDER_PLANE:
-                x, phia, size, y, phib = collision.cylinder_plane_point_adjoint(
-                    feature, a.x, a.R, a.size, b.x, nb, p_bar, n_bar, z_bar
-                )
-                A.x = x
-                A.phi = phia
-                A.size = size
-                B.x = y
-                B.phi = phib
-        if wp.static(MESH_PLANE in kinds):
-            if kind == MESH_PLANE:
-                vertex = model.vertices[model.vertex_start[shape_a] + feature]
-                x, phia, _vertex_bar, y, phib = collision.mesh_plane_point_adjoint(
-                    a.x, a.R, vertex, b.x, nb, p_bar, n_bar, z_bar
-                )
-                A.x = x
-                A.phi = phia
-                B.x = y
-                B.phi = phib
-        if wp.static(SPHERE_SPHERE in kinds):
-            if kind == SPHERE_SPHERE:
-                x, r, y, rb = collision.sphere_sphere_point_adjoint(
-                    a.x, a.size[0], b.x, b.size[0], p_bar, n_bar, z_bar
-                )
-                A.x = x
-                A.size[0] = r
-                B.x = y
-                B.size[0] = rb
-        if wp.static(SPHERE_CAPSULE in kinds):
-            if kind == SPHERE_CAPSULE:
-                x, r, y, phib, sb = collision.sphere_capsule_point_adjoint(
-                    a.x, a.size[0], b.x, b.R, b.size, p_bar, n_bar, z_bar
-                )
-                A.x = x
-                A.size[0] = r
-                B.x = y
-                B.phi = phib
-                B.size = sb
-        if wp.static(SPHERE_BOX in kinds):
-            if kind == SPHERE_BOX:
-                x, r, y, phib, sb = collision.sphere_box_point_adjoint(
-                    a.x, a.size[0], b.x, b.R, b.size, p_bar, n_bar, z_bar
-                )
-                A.x = x
-                A.size[0] = r
-                B.x = y
-                B.phi = phib
-                B.size = sb
-        if wp.static(CAPSULE_CAPSULE in kinds):
-            if kind == CAPSULE_CAPSULE:
-                x, phia, size, y, phib, sb = collision.capsule_capsule_point_adjoint(
-                    feature, a.x, a.R, a.size, b.x, b.R, b.size, p_bar, n_bar, z_bar
-                )
-                A.x = x
-                A.phi = phia
-                A.size = size
-                B.x = y
-                B.phi = phib
-                B.size = sb
-        if wp.static(CAPSULE_BOX in kinds):
-            if kind == CAPSULE_BOX:
-                x, phia, size, y, phib, sb = collision.capsule_box_point_adjoint(
-                    feature, a.x, a.R, a.size, b.x, b.R, b.size, p_bar, n_bar, z_bar
-                )
-                A.x = x
-                A.phi = phia
-                A.size = size
-                B.x = y
-                B.phi = phib
-                B.size = sb
-        if wp.static(BOX_BOX in kinds):
-            if kind == BOX_BOX:
-                x, phia, size, y, phib, sb = collision.box_box_point_adjoint(
-                    feature, a.x, a.R, a.size, b.x, b.R, b.size, p_bar, n_bar, z_bar
-                )
-                A.x = x
-                A.phi = phia
-                A.size = size
-                B.x = y
-                B.phi = phib
-                B.size = sb
-        return A, B
 
     @wp.func
     def free_slot(contacts: wp.array(dtype=Contact), first: int, count: int, z: real):
@@ -343,7 +119,6 @@ def make_detection(t, spatial, kinematics, frames, collision):
         for k in range(model.num_pairs):
             a = model.pair_a[k]
             b = model.pair_b[k]
-            la = model.shape_link[a]
             lb = model.shape_link[b]
             xa, xb, shift = centres(model, params, env, q, a, b, links)
             if not apart(model, params, env, a, b, xa, xb, links[lb].R @ model.shape_normal[b]):
@@ -372,6 +147,24 @@ def make_detection(t, spatial, kinematics, frames, collision):
         return count, dropped
 
     @wp.func
+    def smallest_gap(model: Model, params: Params, env: int, q: wp.array(dtype=real), links: wp.array(dtype=Link)):
+        """Of all points that shapes can make, how far the one closest to touching or parting is from it."""
+        gap = real(wp.inf)
+        for k in range(model.num_pairs):
+            a = model.pair_a[k]
+            b = model.pair_b[k]
+            kind = model.pair_kind[k]
+            xa, xb, _shift = centres(model, params, env, q, a, b, links)
+            pose_a = place(model, params, env, a, xa, links)
+            pose_b = place(model, params, env, b, xb, links)
+            mode = pair_mode(kind, pose_a, pose_b)
+            if mode >= 0:
+                for c in range(pair_candidates(model, kind, a)):
+                    _p, _n, z = pair_point(model, kind, 16 * mode + c, a, pose_a, pose_b)
+                    gap = wp.where(wp.abs(z) < gap, wp.abs(z), gap)
+        return gap
+
+    @wp.func
     def pose_adjoint(
         model: Model, params: Params, env: int, shape: int, bar: PoseBar, links: wp.array(dtype=Link),
         bars: wp.array(dtype=LinkBar), params_bar: ParamsBar,
@@ -395,8 +188,8 @@ def make_detection(t, spatial, kinematics, frames, collision):
         """Point, normal and gap of a contact, to the two shapes that make it."""
         a = model.pair_a[contact.pair]
         b = model.pair_b[contact.pair]
-        xa, xb, shift = centres(model, params, env, q, a, b, links)
-        A, B = pair_point_adjoint(
+        xa, xb, _shift = centres(model, params, env, q, a, b, links)
+        A, B = points.pair_point_adjoint(
             model, model.pair_kind[contact.pair], contact.feature, a, place(model, params, env, a, xa, links),
             place(model, params, env, b, xb, links), p_bar, n_bar, z_bar,
         )  # fmt: skip

@@ -33,7 +33,11 @@ def make_integrate(t, kinematics):
     def sinc_slope(f2: real):
         """(f cos(f) - sin(f)) / f^3 from f^2: sinc's derivative over f. The closed form cancels near zero."""
         o = real(1.0)
-        k = f2 / real(10.0) * (o - f2 / real(28.0) * (o - f2 / real(54.0) * (o - f2 / real(88.0) * (o - f2 / real(130.0)))))
+        k = (
+            f2
+            / real(10.0)
+            * (o - f2 / real(28.0) * (o - f2 / real(54.0) * (o - f2 / real(88.0) * (o - f2 / real(130.0)))))
+        )
         k = (k - o) / real(3.0)
         if f2 > real(0.1):
             f = wp.sqrt(f2)

@@ -155,9 +155,7 @@ def make_pgs(t, s):
                 change = larger(change, wp.abs(d))
             for k in range(num_contacts):
                 r = 3 * k
-                xn, xt, xs = update_contact(
-                    model.pyramid, contacts[k], y[r], y[r + 1], y[r + 2], sweeps, r, history
-                )
+                xn, xt, xs = update_contact(model.pyramid, contacts[k], y[r], y[r + 1], y[r + 2], sweeps, r, history)
                 dn = xn - contacts[k].x[0]
                 dt = xt - contacts[k].x[1]
                 ds = xs - contacts[k].x[2]

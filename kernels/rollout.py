@@ -16,6 +16,7 @@ from .integrate import make_integrate
 from .joint_rows import make_joint_rows
 from .kinematics import make_kinematics
 from .motion import make_motion
+from .pair_points import make_pair_points
 from .pgs import make_pgs
 from .spatial import make_spatial
 from .step import make_step
@@ -38,7 +39,8 @@ def make_stages(real, sizes: Sizes):
     dynamics = make_dynamics(t, spatial)
     joint_rows = make_joint_rows(t, actuation, dynamics)
     frames = make_frames(t)
-    detection = make_detection(t, spatial, kinematics, frames, make_collision(t))
+    points = make_pair_points(t, make_collision(t))
+    detection = make_detection(t, spatial, kinematics, frames, points)
     contact = make_contact(t, spatial, dynamics, detection, frames)
     delassus = make_delassus(t, spatial, dynamics)
     pgs = make_pgs(t, spatial)
@@ -129,7 +131,7 @@ def make_rollout_adjoint(real, sizes: Sizes):
         """Walks back from the last of the states q[n], qd[n] after n steps to the first, one recomputed step each.
 
         q_bars[m], qd_bars[m], m > 0: adjoint of the state after m * stride steps. q_bar, qd_bar: adjoint of the last
-        state beyond that, becomes the adjoint of the first. stopped[env]: the control at which the environment ran away.
+        state beyond that, becomes the adjoint of the first. stopped[env]: control at which the environment ran away.
         u_bar and params_bar are added to.
         """
         env = first + wp.tid()

@@ -257,9 +257,7 @@ def make_step_adjoint(t, actuation, dynamics, joint_rows, contact, delassus, pgs
             model, nc, nj, counts.sweeps, work.rows, work.scale, work.contacts, work.joint_rows, bar.history, bar.x,
             bar.x_packs, bar.dx, bar.dx_packs, bar.E, bar.E_packs, bar.contacts, bar.joint_rows,
         )  # fmt: skip
-        with_E = pgs.symmetrise(
-            nc, nj, weight, work.contacts, work.joint_rows, bar.contacts, bar.joint_rows, bar.E
-        )
+        with_E = pgs.symmetrise(nc, nj, weight, work.contacts, work.joint_rows, bar.contacts, bar.joint_rows, bar.E)
         contact.apply_b_bar(
             model, nc, nj, work.contacts, work.paths, work.roots, work.joint_rows, work.joint_paths, work.joint_roots,
             bar.contacts, bar.joint_rows, work.dofs,
@@ -280,9 +278,7 @@ def make_step_adjoint(t, actuation, dynamics, joint_rows, contact, delassus, pgs
         joint_rows.joint_rows_adjoint(
             model, params, env, q, u, nj, work.joint_rows, bar.joint_rows, q_bar, qd_bar, u_bar, params_bar
         )
-        actuation.actuation_adjoint(
-            model, params, env, q, qd, u, work.dofs, bar.dofs, q_bar, qd_bar, u_bar, params_bar
-        )
+        actuation.actuation_adjoint(model, params, env, q, qd, u, work.dofs, bar.dofs, q_bar, qd_bar, u_bar, params_bar)
         motion.motion_adjoint(
             model, params, env, q, with_E, work.links, work.dofs, bar.links, bar.dofs, q_bar, qd_bar, params_bar
         )
@@ -296,8 +292,6 @@ def make_step_adjoint(t, actuation, dynamics, joint_rows, contact, delassus, pgs
         """q_bar and qd_bar come in as adjoints of the next state and leave as those of q and qd."""
         clear_contacts(counts.contacts, bar.contacts)
         integrate.integrate_adjoint(model, q, qd, work.dofs, q_bar, qd_bar)
-        evaluate_adjoint(
-            model, params, env, q, qd, u, work, counts, bar, q_bar, qd_bar, u_bar, params_bar
-        )
+        evaluate_adjoint(model, params, env, q, qd, u, work, counts, bar, q_bar, qd_bar, u_bar, params_bar)
 
     return SimpleNamespace(**locals())

@@ -3,14 +3,16 @@
 from .combine import combine
 from .loading import load
 from .model import Model, ModelError
+from .queries import Contacts, Diagnostics
 from .render import render, render_png
 from .scene_files import scene_names
-from .simulator import Contacts, Simulator
+from .simulator import Simulator
 from .usd import export_usd
 
 __version__ = "0.1.0"
 __all__ = [
     "Contacts",
+    "Diagnostics",
     "Model",
     "ModelError",
     "Simulator",

@@ -94,13 +94,13 @@ class RolloutAdjoint:
                 span = slice(row * self.every, (row + 1) * self.every)
                 u, u_bar = self.u[span], self.u_bar[span]
                 steps = len(u) * self.substeps
-                states = self._replay(u, qs[row], qds[row])
-                after = slice(row, row + 2)
-                self._launch(span.start, u, u_bar, *states, qs_bar[after], qds_bar[after], steps, q_bar, qd_bar)
+                q, qd = self._replay(u, qs[row], qds[row])
+                ends = slice(row, row + 2)
+                self._launch(span.start, u, u_bar, q, qd, qs_bar[ends], qds_bar[ends], steps, q_bar, qd_bar)
         return q_bar + qs_bar[0], qd_bar + qds_bar[0]
 
     def _replay(self, u, q, qd):
-        """The states within a segment, by the forward kernel itself, so that they are what they were to the last bit."""
+        """The states within a segment, by the forward kernel itself: the same to the last bit."""
         if self.substeps == 1:
             u = u[:-1]  # the state after the last step is not needed
         return self.sim._forward(self.substeps, 1, u, q, qd, self.params, every_step=True)
@@ -136,3 +136,66 @@ def rotation_to_quat(phi_bar: torch.Tensor, quat: torch.Tensor) -> torch.Tensor:
     v, w = quat[..., :3], quat[..., 3:]
     turned = torch.cat([w * phi_bar + torch.linalg.cross(phi_bar, v), -(phi_bar * v).sum(-1, keepdim=True)], -1)
     return turned * (2.0 / (quat * quat).sum(-1, keepdim=True))
+
+
+class Query(torch.autograd.Function):
+    """Base of the questions about one state: fn(state, parameters) -> tensors, and their adjoint, by name."""
+
+    @staticmethod
+    def backward_of(ctx, adjoint, *outputs_bar):
+        inputs = ctx.saved_tensors[: len(ctx.saved_tensors) - len(ctx.names)]
+        values = ctx.saved_tensors[len(inputs) :]
+        params = dict(zip(ctx.names, values, strict=True))
+        needed = ctx.needs_input_grad[2 + len(inputs) :]
+        wanted = {name for name, need in zip(ctx.names, needed, strict=True) if need}
+        bars = ParameterBars(ctx.sim, sorted(wanted))
+        bar = adjoint(*inputs, params, outputs_bar, bars.struct)
+        return None, None, *bar, *(bars.gradient(n, params[n]) if n in wanted else None for n in ctx.names)
+
+
+class LinkPoses(Query):
+    """Positions and rotations of the links."""
+
+    @staticmethod
+    def forward(ctx, sim, names: Sequence[str], q, *values):
+        ctx.sim, ctx.names = sim, names
+        ctx.save_for_backward(q, *values)
+        return sim._link_poses(q, dict(zip(names, values, strict=True)))
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, poses_bar):
+        return Query.backward_of(ctx, ctx.sim._link_poses_adjoint, poses_bar)
+
+
+class ForwardDynamics(Query):
+    """Accelerations from joint forces."""
+
+    @staticmethod
+    def forward(ctx, sim, names: Sequence[str], tau, q, qd, *values):
+        ctx.sim, ctx.names = sim, names
+        ctx.save_for_backward(tau, q, qd, *values)
+        return sim._forward_dynamics(tau, q, qd, dict(zip(names, values, strict=True)))
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, qdd_bar):
+        return Query.backward_of(ctx, ctx.sim._forward_dynamics_adjoint, qdd_bar)
+
+
+class ContactOutputs(Query):
+    """Points, normals, depths and impulses of the contacts; the rest of `Contacts` are counts."""
+
+    @staticmethod
+    def forward(ctx, sim, names: Sequence[str], u, q, qd, *values):
+        ctx.sim, ctx.names = sim, names
+        ctx.save_for_backward(u, q, qd, *values)
+        found = sim._contacts(u, q, qd, dict(zip(names, values, strict=True)))
+        ctx.mark_non_differentiable(*found[4:])
+        return found
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, points_bar, normals_bar, depths_bar, impulses_bar, *_):
+        outputs = (points_bar, normals_bar, depths_bar, impulses_bar)
+        return Query.backward_of(ctx, ctx.sim._contacts_adjoint, *outputs)

@@ -34,6 +34,15 @@ def whole(name: str, value: int, least: int) -> int:
     return int(value)
 
 
+def interval(name: str, value: int | str, steps: int) -> int:
+    """A number of steps, or "sqrt": the root of all steps, rounded up."""
+    if value == "sqrt":
+        return math.isqrt(max(steps - 1, 0)) + 1
+    if isinstance(value, str):
+        raise ValueError(f"{name} is {value!r}; it must be a whole number of at least 1, or 'sqrt'.")
+    return whole(name, value, 1)
+
+
 def quaternions(q: torch.Tensor, starts: list[int], names: list[str]) -> None:
     """Refuse orientations that are no orientation: a quaternion near zero."""
     for start, name in zip(starts, names, strict=True):

@@ -2,44 +2,19 @@
 
 from __future__ import annotations
 
-import math
 import warnings
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
-from types import MappingProxyType
 
 import torch
 import warp as wp
 
-from . import checks, parameters
+from . import checks
 from .autograd import Rollout, Step
-from .device_model import broadcast, check_names, check_rows, check_values, model_struct, params_struct
-from .kernels.queries import make_contacts, make_forward_dynamics, make_link_poses, make_mass_matrix
 from .kernels.rollout import make_rollout, make_rollout_adjoint
-from .kernels.types import Sizes, make_arguments
-from .launch import Launcher
-from .model import JointType, Model
-from .topology import QUERY_STEPS, SWEEP_STEPS, round_up, sizes_of
-
-PRECISIONS = {"float32": (wp.float32, torch.float32), "float64": (wp.float64, torch.float64)}
+from .queries import Queries
 
 
-@dataclass(frozen=True)
-class Contacts:
-    """Contacts that one step resolves. Slots that are not `active` hold zeros."""
-
-    points: torch.Tensor  # (num_envs, slots, 3) m, world
-    normals: torch.Tensor  # (num_envs, slots, 3) unit, on the pair's first shape
-    depths: torch.Tensor  # (num_envs, slots) m, penetration
-    impulses: torch.Tensor  # (num_envs, slots, 3) N s, on the pair's first shape, world axes
-    active: torch.Tensor  # (num_envs, slots) bool
-    pairs: torch.Tensor  # (num_envs, slots) int, row of model.pairs
-    sweeps: torch.Tensor  # (num_envs,) int, solver iterations made
-    residual: torch.Tensor  # (num_envs,) N s, largest change of an impulse in the last sweep
-    dropped: torch.Tensor  # (num_envs,) int, contacts that had no room
-
-
-class Simulator:
+class Simulator(Queries):
     """Many copies of a model, stepped together, one per thread.
 
     Args:
@@ -62,86 +37,6 @@ class Simulator:
         validate: refuse states and controls that are not finite; by default on the CPU only, where it costs no sync.
     """
 
-    def __init__(
-        self,
-        model: Model,
-        num_envs: int = 1,
-        *,
-        device: str | None = None,
-        dtype: str = "float32",
-        dt: float = 1e-3,
-        substeps: int = 1,
-        iterations: int = 50,
-        tolerance: float = 0.0,
-        threads: int | None = None,
-        friction: str = "cone",
-        erp: float = 0.2,
-        cfm: float = 1e-2,
-        restitution_threshold: float | None = None,
-        max_push_speed: float = 5.0,
-        max_contacts: int = 32,
-        validate: bool | None = None,
-    ):
-        if not isinstance(model, Model):
-            raise TypeError(f"model is a {type(model).__name__}; it must be a Model, as wa.load(...) returns.")
-        dtype = str(dtype).removeprefix("torch.")
-        if dtype not in PRECISIONS:
-            raise ValueError(f"dtype is {dtype!r}; it must be 'float32' or 'float64'.")
-        if friction not in ("cone", "pyramid"):
-            raise ValueError(
-                f"friction is {friction!r}; it must be 'cone' or 'pyramid'. Coefficients are parameters: "
-                "rollout(..., params={'friction': ...})."
-            )
-        self.model = model
-        self.num_envs = checks.whole("num_envs", num_envs, 1)
-        self.substeps = checks.whole("substeps", substeps, 1)
-        checks.positive("dt", dt)
-        for name, value in (("tolerance", tolerance), ("erp", erp), ("cfm", cfm)):
-            checks.positive(name, value, zero=True)
-        checks.positive("max_push_speed", max_push_speed)
-        self.dt = float(dt)
-        self.device = checks.device(device)
-        self.validate = self.device.is_cpu if validate is None else validate
-        self._real, self.dtype = PRECISIONS[dtype]
-        self._like = torch.empty(0, dtype=self.dtype, device=wp.device_to_torch(self.device))
-        self._launcher = Launcher(self.device, self.num_envs, threads)
-        self._sizes = sizes_of(model, checks.whole("max_contacts", max_contacts, 1))
-        if restitution_threshold is None:
-            restitution_threshold = max(0.05, 3.0 * float(abs(model.gravity).max()) * dt)
-        checks.positive("restitution_threshold", restitution_threshold, zero=True)
-        self._iterations = checks.whole("iterations", iterations, 0)
-        solver = {
-            "dt": dt,
-            "iterations": self._iterations,
-            "tolerance": tolerance,
-            "pyramid": int(friction == "pyramid"),
-            "restitution_threshold": restitution_threshold,
-            "max_push_speed": max_push_speed,
-        }
-        self._types = make_arguments(self._real)
-        self._model = model_struct(self._types, model, self.device, solver)
-        self._shapes = parameters.shapes(model)
-        self.params: Mapping[str, torch.Tensor] = MappingProxyType(self._default_params(erp, cfm))
-        """Default parameters: name -> (num_envs, ...), one value that all environments share. `clone` to change."""
-        self._params, self._held = params_struct(self._types, self.params)
-        self._rotations = _quaternions(model)
-        self._told_of_drops = False
-        self._diverged = torch.full((self.num_envs,), -1, dtype=torch.int32, device=self._like.device)
-        self._dropped = torch.zeros(self.num_envs, dtype=torch.int32, device=self._like.device)
-
-    # -- what a user starts from
-
-    def initial_state(self) -> tuple[torch.Tensor, torch.Tensor]:
-        """(num_envs, nq) default pose and (num_envs, nv) zero velocity."""
-        q = self._like.new_tensor(self.model.q0.copy()).repeat(self.num_envs, 1)
-        return q, self._like.new_zeros(self.num_envs, self.model.nv)
-
-    def initial_control(self) -> torch.Tensor:
-        """(num_envs, nu) control that goes with the default pose."""
-        return self._like.new_tensor(self.model.u0.copy()).repeat(self.num_envs, 1)
-
-    # -- simulation
-
     def step(self, q, qd, u=None, *, substeps: int | None = None, params: Mapping | None = None):
         """State after one control step of `substeps` times dt.
 
@@ -155,9 +50,11 @@ class Simulator:
         own = self._own_params(params)
         substeps = self._substeps(substeps)
         if self._differentiates(u, q, qd, *own.values()):
-            return Step.apply(self, substeps, tuple(own), u, q, qd, *own.values())
-        qs, qds = self._forward(substeps, 1, u[None], q, qd, own)
-        return qs[1], qds[1]
+            q, qd = Step.apply(self, substeps, tuple(own), u, q, qd, *own.values())
+        else:
+            q, qd = (states[1] for states in self._forward(substeps, 1, u[None], q, qd, own))
+        self._report()
+        return q, qd
 
     def rollout(
         self, q, qd, u, *, substeps: int | None = None, params: Mapping | None = None,
@@ -174,30 +71,28 @@ class Simulator:
         u = checks.state("u", u, (-1, self.num_envs, self.model.nu), self._like, self.validate)
         own = self._own_params(params)
         substeps = self._substeps(substeps)
-        if checkpoint_every == "sqrt":
-            every = max(1, math.isqrt(max(u.shape[0] - 1, 0)) + 1)
-        else:
-            every = checks.whole("checkpoint_every", checkpoint_every, 1)
+        every = checks.interval("checkpoint_every", checkpoint_every, u.shape[0])
         if self._differentiates(u, q, qd, *own.values()):
-            return Rollout.apply(self, substeps, every, tuple(own), u, q, qd, *own.values())
-        return self._forward(substeps, every, u, q, qd, own)
+            states = Rollout.apply(self, substeps, every, tuple(own), u, q, qd, *own.values())
+        else:
+            states = self._forward(substeps, every, u, q, qd, own)
+        self._report()
+        return states
 
     def _forward(self, substeps, every, u, q, qd, params, every_step=False):
-        """Run the rollout kernel; with `every_step`, return the states between the controls too, and report nothing."""
+        """Run the rollout kernel; `every_step`: for the backward pass, with the states between the controls."""
         stride = 1 if every_step else every * substeps
         rows = 1 - (-u.shape[0] * substeps // stride)
         qs, qds = q.new_empty(rows, *q.shape), qd.new_empty(rows, *qd.shape)
         qs[0], qds[0] = q.detach(), qd.detach()
-        found = (self._diverged, self._dropped)
+        diverged, dropped = self._diverged, self._dropped
         if every_step:
-            found = tuple(torch.empty_like(x) for x in found)
+            diverged, dropped = torch.empty_like(diverged), torch.empty_like(dropped)
         if u.shape[0] == 0:
-            found[0].fill_(-1)
-            found[1].zero_()
+            diverged.fill_(-1)
+            dropped.zero_()
         else:
-            self._run(make_rollout, params, substeps, stride, u, qs, qds, *found)
-        if not every_step:
-            self._report()
+            self._run(make_rollout, params, substeps, stride, u, qs, qds, diverged, dropped)
         return qs, qds
 
     def _launch_adjoint(self, params, *arguments) -> None:
@@ -213,60 +108,11 @@ class Simulator:
         """(num_envs,) contacts of the last step or rollout that had no room, summed over its steps."""
         return self._dropped
 
-    # -- questions about a state
-
-    def forward_dynamics(self, q, qd, tau, *, params: Mapping | None = None) -> torch.Tensor:
-        """Accelerations (num_envs, nv) from joint forces tau (num_envs, nv), without contacts.
-
-        tau is all that acts on the joints: springs, damping, drives and limits are not added.
-        """
-        q, qd = self._state(q, qd)
-        tau = checks.state("tau", tau, (self.num_envs, self.model.nv), self._like, self.validate)
-        own = self._own_params(params)
-        self._without_gradients("forward_dynamics", q, qd, tau, *own.values())
-        qdd = torch.empty_like(qd)
-        self._run(make_forward_dynamics, own, q, qd, tau, qdd)
-        return qdd
-
-    def mass_matrix(self, q, *, params: Mapping | None = None) -> torch.Tensor:
-        """Joint-space inertia (num_envs, nv, nv), armature included."""
-        q, qd = self._state(q, None)
-        own = self._own_params(params)
-        self._without_gradients("mass_matrix", q, *own.values())
-        M = q.new_zeros(self.num_envs, self.model.nv, self.model.nv)
-        self._run(make_mass_matrix, own, q, qd, M)
-        return M
-
-    def link_poses(self, q, *, params: Mapping | None = None) -> torch.Tensor:
-        """World position and quaternion xyzw (num_envs, links, 7) of every link, in the order of model.link_names."""
-        q, qd = self._state(q, None)
-        poses = q.new_empty(self.num_envs, self.model.num_links, 7)
-        frames: wp.array = wp.array(self.model.frame_pos, dtype=self._types.vec3, device=self.device)
-        self._run(make_link_poses, self._own_params(params), frames, q, qd, poses)
-        return poses
-
-    def contacts(self, q, qd, u=None, *, params: Mapping | None = None) -> Contacts:
-        """The contacts that a step of dt from this state would resolve, and their impulses."""
-        q, qd = self._state(q, qd)
-        u = self._control(u)
-        slots = max(self._sizes.contacts, 1)
-        points, normals, impulses = (q.new_zeros(self.num_envs, slots, 3) for _ in range(3))
-        depths, change = q.new_zeros(self.num_envs, slots), q.new_zeros(self.num_envs)
-        pairs = torch.zeros(self.num_envs, slots, dtype=torch.int32, device=q.device)
-        counts = torch.zeros(self.num_envs, 4, dtype=torch.int32, device=q.device)
-        self._run(make_contacts, self._own_params(params), q, qd, u, points, normals, depths, impulses, pairs, counts, change)
-        active = torch.arange(slots, device=q.device) < counts[:, :1]
-        return Contacts(points, normals, depths, impulses, active, pairs, counts[:, 2], change, counts[:, 3])
-
     # -- without torch
 
     def step_warp(self, state_in, control: wp.array, state_out) -> None:
         """One control step on Warp arrays: state_in and state_out are (q, qd), control is (num_envs, nu)."""
-        shapes = [(self.num_envs, n) for n in (self.model.nq, self.model.nv)]
-        for name, pair in (("state_in", state_in), ("state_out", state_out)):
-            for array, shape in zip(pair, shapes, strict=True):
-                checks.warp_array(name, array, shape, self._real, self.device)
-        checks.warp_array("control", control, (self.num_envs, self.model.nu), self._real, self.device)
+        self._check_warp(state_in=state_in, control=control, state_out=state_out)
         for before, after in zip(state_in, state_out, strict=True):
             wp.copy(after, before)
         q, qd = (_in_place(after) for after in state_out)
@@ -274,73 +120,31 @@ class Simulator:
         self._run(make_rollout, {}, self.substeps, self.substeps, u, q, qd, self._diverged, self._dropped)
         self._report()
 
-    # -- inner workings
+    def step_adjoint_warp(self, state_in, control: wp.array, state_bar, control_bar: wp.array) -> None:
+        """Adjoint of `step_warp` on Warp arrays.
 
-    def _default_params(self, erp: float, cfm: float) -> dict[str, torch.Tensor]:
-        values = parameters.defaults(self.model, erp, cfm)
-        return {
-            name: self._like.new_tensor(value.copy()).expand(self.num_envs, *value.shape)
-            for name, value in values.items()
-        }
+        state_bar, (q, qd), comes in as the gradient with respect to the state after the step and leaves as that with
+        respect to state_in; control_bar, (num_envs, nu), is added to.
+        """
+        self._check_warp(state_in=state_in, control=control, state_bar=state_bar, control_bar=control_bar)
+        q, qd = (wp.to_torch(x) for x in state_in)
+        u, u_bar = wp.to_torch(control)[None], wp.to_torch(control_bar)[None]
+        qs, qds = q[None], qd[None]
+        if self.substeps > 1:
+            qs, qds = self._forward(self.substeps, 1, u, q, qd, {}, every_step=True)
+        never = torch.full_like(self._diverged, 1)
+        stride = self.substeps + 1  # no further gradients come in on the way
+        bars = [wp.to_torch(x) for x in state_bar]
+        self._launch_adjoint(
+            {}, self.substeps, stride, u, qs, qds, never, qs, qds, *bars, u_bar, self._types.ParamsBar()
+        )
 
-    def _own_params(self, params: Mapping | None) -> dict[str, torch.Tensor]:
-        """What the caller gives, as (num_envs, ...) tensors that torch can differentiate."""
-        if params is None:
-            return {}
-        if not isinstance(params, Mapping):
-            raise TypeError(f"params is a {type(params).__name__}; it must be a dict of parameters by name.")
-        check_names(params)
-        own = {
-            name: broadcast(name, value, self._shapes[name], self.num_envs, self._like)
-            for name, value in params.items()
-        }
-        check_rows(self.model, own)
-        if self.validate:
-            check_values(own)
-        if "inertia" in own:  # the kernels read one half of it
-            own["inertia"] = 0.5 * (own["inertia"] + own["inertia"].mT)
-        return own
-
-    def _run(self, factory, params: Mapping[str, torch.Tensor], *arguments) -> None:
-        """Launch a kernel; params as from _own_params."""
-        kernel = factory(self._real, self._kernel_sizes(factory))
-        struct, held = self._params, self._held
-        if params:
-            struct, held = params_struct(self._types, {**self.params, **params})
-        self._launcher.run(kernel, self._model, struct, list(arguments))
-        del held  # alive until the launch has returned; on CUDA torch's allocator keeps stream order
-
-    def _kernel_sizes(self, factory) -> Sizes:
-        """Kernels that know nothing of contacts are small and quick: a few sizes of them serve all models."""
-        if factory in (make_rollout, make_contacts):
-            return self._sizes
-        if factory in (make_rollout_adjoint,):
-            return replace(self._sizes, sweeps=round_up(self._iterations, SWEEP_STEPS))
-        return Sizes(round_up(self._sizes.links, QUERY_STEPS), round_up(self._sizes.dofs, QUERY_STEPS), depth=1)
-
-    def _state(self, q, qd):
-        q = checks.state("q", q, (self.num_envs, self.model.nq), self._like, self.validate)
-        if self.validate:
-            checks.quaternions(q, *self._rotations)
-        if qd is None:
-            return q, q.new_zeros(self.num_envs, self.model.nv)
-        return q, checks.state("qd", qd, (self.num_envs, self.model.nv), self._like, self.validate)
-
-    def _control(self, u):
-        if u is None:
-            return self.initial_control()
-        return checks.state("u", u, (self.num_envs, self.model.nu), self._like, self.validate)
-
-    def _substeps(self, substeps: int | None) -> int:
-        return self.substeps if substeps is None else checks.whole("substeps", substeps, 1)
-
-    @staticmethod
-    def _differentiates(*inputs: torch.Tensor) -> bool:
-        return torch.is_grad_enabled() and any(x.requires_grad for x in inputs)
-
-    def _without_gradients(self, name: str, *inputs: torch.Tensor) -> None:
-        if self._differentiates(*inputs):
-            raise NotImplementedError(f"Simulator.{name} has no gradients; call it under torch.no_grad().")
+    def _check_warp(self, **arrays) -> None:
+        """Refuse Warp arrays of another shape, precision or device: the kernels would read beyond their end."""
+        for name, value in arrays.items():
+            sizes = (self.model.nu,) if name.startswith("control") else (self.model.nq, self.model.nv)
+            for array, size in zip(value if len(sizes) == 2 else [value], sizes, strict=True):
+                checks.warp_array(name, array, (self.num_envs, size), self._real, self.device)
 
     def _report(self) -> None:
         """Say at once that environments ran away, where looking costs no synchronisation."""
@@ -352,7 +156,7 @@ class Simulator:
                 f"{len(bad)} of {self.num_envs} environments diverged and were stopped where they were, first "
                 f"environment {int(bad[0])} at step {int(self._diverged[bad[0]])}; see Simulator.diverged.",
                 RuntimeWarning,
-                stacklevel=4,
+                stacklevel=3,
             )
         dropped = int(self._dropped.sum())
         if dropped and not self._told_of_drops:
@@ -361,18 +165,10 @@ class Simulator:
                 f"{dropped} contacts had no room in the list of {self._sizes.contacts} per environment, so the "
                 "shallowest were left out; see Simulator(max_contacts=...) and Simulator.dropped_contacts.",
                 RuntimeWarning,
-                stacklevel=4,
+                stacklevel=3,
             )
 
 
 def _in_place(a: wp.array) -> wp.array:
     """Two rows of stride zero, before and after a step: the kernel reads and writes `a` itself."""
     return wp.array(ptr=a.ptr, shape=(2, *a.shape), strides=(0, *a.strides), dtype=a.dtype, device=a.device)
-
-
-def _quaternions(model: Model) -> tuple[list[int], list[str]]:
-    """Where in q the quaternions start, and the joints they belong to."""
-    offset = {JointType.FREE: 3, JointType.SPHERICAL: 0}
-    links = [i for i in range(model.num_links) if model.joint_type[i] in offset]
-    starts = [int(model.q_start[i]) + offset[JointType(model.joint_type[i])] for i in links]
-    return starts, [model.joint_names[model.joint_of_link[i]] for i in links]
