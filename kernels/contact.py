@@ -232,14 +232,14 @@ def make_contact(t, s, dynamics, detection, frames):
 
     @wp.func
     def pull(
-        root: int, p: vec3, sign: real, f: vec3, X: vec6, bar: wp.ref[LinkBar], contact_bar: wp.ref[ContactBar],
+        root: int, p: vec3, f: vec3, X: vec6, bar: wp.ref[LinkBar], contact_bar: wp.ref[ContactBar],
         bars: wp.array(dtype=LinkBar),
     ):  # fmt: skip
-        """Adjoint of sign f.(velocity under X of the point p of a link) to the point and to the link's place."""
-        p_bar = wp.cross(f, angular(X)) * sign
+        """Adjoint of f.(velocity under X of the point p of a link) to the point and to the link's place."""
+        p_bar = wp.cross(f, angular(X))
         contact_bar.p = contact_bar.p + p_bar
         bars[root].origin = bars[root].origin - p_bar
-        bar.direct = bar.direct + cross_force(X, wrench(p, f)) * sign
+        bar.direct = bar.direct + cross_force(X, wrench(p, f))
 
     @wp.func
     def side_adjoint(
@@ -257,16 +257,15 @@ def make_contact(t, s, dynamics, detection, frames):
         W = bars[i].W
         v = link.v
         v_next = v + link.dv
-        one = real(1.0)
-        pull(root, p, one, fx, W, bars[i], contact_bar, bars)
-        pull(root, p, one, fb, v_next, bars[i], contact_bar, bars)
+        pull(root, p, fx, W, bars[i], contact_bar, bars)
+        pull(root, p, fb, v_next, bars[i], contact_bar, bars)
         bars[i].Wbar = bars[i].Wbar - wrench(p, fx)
         bars[i].dvbar = bars[i].dvbar + wrench(p, fb)
         under_W = velocity_at(W, p)
         under_v = velocity_at(v_next, p)
         n_bar = under_W * x[0] + under_v * b[0]
         if m != real(0.0):
-            pull(root, p, one, fm, v, bars[i], contact_bar, bars)
+            pull(root, p, fm, v, bars[i], contact_bar, bars)
             bars[i].vbar = bars[i].vbar - wrench(p, fm)
             n_bar += velocity_at(v, p) * m
         return n_bar, under_W * x[1] + under_v * b[1], under_W * x[2] + under_v * b[2]
@@ -276,20 +275,18 @@ def make_contact(t, s, dynamics, detection, frames):
         model: Model, half: wp.ref[Half], contact: wp.ref[Contact], contact_bar: wp.ref[ContactBar],
         bars: wp.array(dtype=LinkBar),
     ):  # fmt: skip
-        """The same for what E brings to one row on one side; returns the adjoint of that row's direction."""
+        """The same for what E brings to one side."""
         i = half.link
+        root = model.root[i]
         sign = real(1 - 2 * half.second)
         p = contact.p
         if half.second != 0:
             p = p + contact.shift
-        r = half.row % 3
-        f = contact.n
-        if r == 1:
-            f = contact.t
-        elif r == 2:
-            f = contact.s
-        pull(model.root[i], p, sign, f, half.Z, bars[i], contact_bar, bars)
-        return velocity_at(half.Z, p) * sign
+        Z = half.Z
+        pull(root, p, contact.n * sign, Z[0], bars[i], contact_bar, bars)
+        pull(root, p, contact.t * sign, Z[1], bars[i], contact_bar, bars)
+        pull(root, p, contact.s * sign, Z[2], bars[i], contact_bar, bars)
+        return velocity_at(Z[0], p) * sign, velocity_at(Z[1], p) * sign, velocity_at(Z[2], p) * sign
 
     @wp.func
     def contacts_adjoint(
@@ -319,15 +316,11 @@ def make_contact(t, s, dynamics, detection, frames):
                 t_bar += dt
                 s_bar += ds
             for h in range(num_halves):
-                if halves[h].row / 3 == k:
-                    e_bar = half_adjoint(model, halves[h], contacts[k], contact_bars[k], bars)
-                    r = halves[h].row % 3
-                    if r == 0:
-                        n_bar += e_bar
-                    elif r == 1:
-                        t_bar += e_bar
-                    else:
-                        s_bar += e_bar
+                if halves[h].row == 3 * k:
+                    dn, dt, ds = half_adjoint(model, halves[h], contacts[k], contact_bars[k], bars)
+                    n_bar += dn
+                    t_bar += dt
+                    s_bar += ds
             n_bar += frames.tangents_adjoint(contacts[k].n, t_bar, s_bar)
             if params_bar.touch != 0:
                 pair = contacts[k].pair

@@ -19,7 +19,7 @@ from .types import FREE, SPHERICAL
 
 
 def make_delassus(t, s, dynamics):
-    real, vec3, vec6, mat33, sym6 = t.real, t.vec3, t.vec6, t.mat33, t.sym6
+    real, vec3, vec6, mat33, mat36, sym6 = t.real, t.vec3, t.vec6, t.mat33, t.mat36, t.sym6
     Model, Link, Dof = t.Model, t.Link, t.Dof
     Contact, JointRow, Root, JointRoot = t.Contact, t.JointRow, t.Root, t.JointRoot
     LinkBar, DofBar, Half = t.LinkBar, t.DofBar, t.Half
@@ -117,49 +117,54 @@ def make_delassus(t, s, dynamics):
                 A[r, 3 * num_contacts + l] = a
                 A[3 * num_contacts + l, r] = a
 
-    # Adjoint. A half is one row on one side of a contact, or a joint's row.
+    # Adjoint. A half is one side of a contact, or a joint's row: three rows, of which a joint uses the first.
 
     @wp.func
-    def add_half(halves: wp.array(dtype=Half), count: int, link: int, row: int, second: int, F: vec6, H: vec6):
-        """Put one at the end of the list, if it can move anything; returns the new length."""
-        if link > 0:
-            halves[count].link = link
-            halves[count].row = row
-            halves[count].second = second
-            halves[count].F = F
-            halves[count].H = H
-            halves[count].Z = vec6()
-            count += 1
-        return count
-
-    @wp.func
-    def contact_halves(
+    def contact_half(
         model: Model, link: int, second: int, p: vec3, k: int, side: int, contact: wp.ref[Contact],
-        dofs: wp.array(dtype=Dof), paths: wp.array2d(dtype=vec3), root: wp.ref[Root],
-        halves: wp.array(dtype=Half), count: int,
+        dofs: wp.array(dtype=Dof), paths: wp.array2d(dtype=vec3), root: wp.ref[Root], half: wp.ref[Half],
     ):  # fmt: skip
-        """The three halves of one side of contact k; F is what is left of their wrenches at the root."""
+        """One side of contact k; F is what is left of its wrenches at the root."""
         sign = real(1 - 2 * second)
-        Fn = s.wrench(p, contact.n * sign)
-        Ft = s.wrench(p, contact.t * sign)
-        Fs = s.wrench(p, contact.s * sign)
+        half.link = link
+        half.row = 3 * k
+        half.rows = 3
+        half.second = second
+        F = wp.matrix_from_rows(
+            s.wrench(p, contact.n * sign), s.wrench(p, contact.t * sign), s.wrench(p, contact.s * sign)
+        )
         for d in range(model.depth[link]):
-            U = dofs[model.chain[link, d]].U
-            uD = paths[2 * side + 1, d]
-            Fn -= U * uD[0]
-            Ft -= U * uD[1]
-            Fs -= U * uD[2]
-        Hn = vec6()
-        Ht = vec6()
-        Hs = vec6()
+            F -= wp.outer(paths[2 * side + 1, d], dofs[model.chain[link, d]].U)
+        half.F = F
+        half.Z = mat36()
         free = model.free_dof[link]
         if free >= 0:
-            Hn = dynamics.free_motion(free, root.u[0], dofs)
-            Ht = dynamics.free_motion(free, root.u[1], dofs)
-            Hs = dynamics.free_motion(free, root.u[2], dofs)
-        count = add_half(halves, count, link, 3 * k, second, Fn, Hn)
-        count = add_half(halves, count, link, 3 * k + 1, second, Ft, Ht)
-        return add_half(halves, count, link, 3 * k + 2, second, Fs, Hs)
+            half.H = wp.matrix_from_rows(
+                dynamics.free_motion(free, root.u[0], dofs),
+                dynamics.free_motion(free, root.u[1], dofs),
+                dynamics.free_motion(free, root.u[2], dofs),
+            )
+
+    @wp.func
+    def joint_half(
+        model: Model, row: int, k: int, joint_row: wp.ref[JointRow], dofs: wp.array(dtype=Dof),
+        joint_paths: wp.array2d(dtype=real), root: wp.ref[JointRoot], half: wp.ref[Half],
+    ):  # fmt: skip
+        link = joint_row.link
+        half.link = link
+        half.row = row
+        half.rows = 1
+        half.second = 0
+        F = vec6()
+        for d in range(model.depth[link]):
+            j = model.chain[link, d]
+            F -= dofs[j].U * (joint_paths[k, d] * dofs[j].Dinv)
+        o = vec6()
+        half.F = wp.matrix_from_rows(F, o, o)
+        half.Z = mat36()
+        free = model.free_dof[link]
+        if free >= 0:
+            half.H = wp.matrix_from_rows(dynamics.free_motion(free, root.u, dofs), o, o)
 
     @wp.func
     def list_halves(
@@ -172,40 +177,47 @@ def make_delassus(t, s, dynamics):
         for k in range(num_contacts):
             side = SIDES * k
             p = contacts[k].p
-            count = contact_halves(
-                model, contacts[k].link_a, 0, p, k, side, contacts[k], dofs, paths, roots[side], halves, count
-            )
+            if contacts[k].link_a > 0:
+                contact_half(
+                    model, contacts[k].link_a, 0, p, k, side, contacts[k], dofs, paths, roots[side], halves[count]
+                )
+                count += 1
             if wp.static(t.sizes.sides == 2):
-                count = contact_halves(
-                    model, contacts[k].link_b, 1, p + contacts[k].shift, k, side + 1, contacts[k], dofs,
-                    paths, roots[side + 1], halves, count,
-                )  # fmt: skip
+                if contacts[k].link_b > 0:
+                    p = p + contacts[k].shift
+                    contact_half(
+                        model, contacts[k].link_b, 1, p, k, side + 1, contacts[k], dofs, paths, roots[side + 1],
+                        halves[count],
+                    )  # fmt: skip
+                    count += 1
         for k in range(num_joint_rows):
-            link = joint_rows[k].link
-            F = vec6()
-            for d in range(model.depth[link]):
-                j = model.chain[link, d]
-                F -= dofs[j].U * (joint_paths[k, d] * dofs[j].Dinv)
-            H = vec6()
-            free = model.free_dof[link]
-            if free >= 0:
-                H = dynamics.free_motion(free, joint_roots[k].u, dofs)
-            count = add_half(halves, count, link, 3 * num_contacts + k, 0, F, H)
+            row = 3 * num_contacts + k
+            joint_half(model, row, k, joint_rows[k], dofs, joint_paths, joint_roots[k], halves[count])
+            count += 1
         return count
 
     @wp.func
-    def path_entry(
-        num_contacts: int, row: int, second: int, d: int, paths: wp.array2d(dtype=vec3),
-        joint_paths: wp.array2d(dtype=real),
-    ):  # fmt: skip
-        """u of a half on dof d of its path."""
-        u = real(0.0)
-        if row < 3 * num_contacts:
-            v = paths[2 * (SIDES * (row / 3) + second), d]
-            u = wp.where(row % 3 == 0, v[0], wp.where(row % 3 == 1, v[1], v[2]))
-        else:
-            u = joint_paths[row - 3 * num_contacts, d]
-        return u
+    def block(E: wp.array2d(dtype=real), k: wp.ref[Half], l: wp.ref[Half]):
+        """Of E, between the rows of two halves."""
+        o = real(0.0)
+        r = k.row
+        c = l.row
+        if k.rows == 3:
+            if l.rows == 3:
+                return mat33(
+                    E[r, c], E[r, c + 1], E[r, c + 2],
+                    E[r + 1, c], E[r + 1, c + 1], E[r + 1, c + 2],
+                    E[r + 2, c], E[r + 2, c + 1], E[r + 2, c + 2],
+                )  # fmt: skip
+            return mat33(E[r, c], o, o, E[r + 1, c], o, o, E[r + 2, c], o, o)
+        if l.rows == 3:
+            return mat33(E[r, c], E[r, c + 1], E[r, c + 2], o, o, o, o, o, o)
+        return mat33(E[r, c], o, o, o, o, o, o, o, o)
+
+    @wp.func
+    def crossed(Z: mat36, F: mat36):
+        """Sum over the rows of Z x* F."""
+        return cross_force(Z[0], F[0]) + cross_force(Z[1], F[1]) + cross_force(Z[2], F[2])
 
     @wp.func
     def free_adjoint(
@@ -218,13 +230,15 @@ def make_delassus(t, s, dynamics):
         turn = vec6()
         for k in range(count):
             if model.free_dof[halves[k].link] == free:
-                Z = vec6()
+                Z = mat36()
                 for l in range(count):
                     if model.free_dof[halves[l].link] == free:
-                        Z += halves[l].H * E[halves[k].row, halves[l].row]
+                        Z += block(E, halves[k], halves[l]) @ halves[l].H
                 halves[k].Z = Z
-                K += s.sym6_outers(halves[k].H, Z) * real(0.5)
-                turn -= cross_force(Z, halves[k].F)
+                H = halves[k].H
+                # symmetric only in the sum over k
+                K += (s.sym6_outers(H[0], Z[0]) + s.sym6_outers(H[1], Z[1]) + s.sym6_outers(H[2], Z[2])) * real(0.5)
+                turn -= crossed(Z, halves[k].F)
         bar.K = K
         bar.turn = turn + s.sym6_cross(K, link.IA)
         dof_bars[free].kappa = K[15]
@@ -246,22 +260,26 @@ def make_delassus(t, s, dynamics):
         Dinv = dofs[j].Dinv
         for k in range(count):
             if model.common[halves[k].link, i] > d:
-                halves[k].u = path_entry(num_contacts, halves[k].row, halves[k].second, d, paths, joint_paths)
+                r = halves[k].row
+                if halves[k].rows == 3:
+                    halves[k].u = paths[2 * (SIDES * (r / 3) + halves[k].second), d]
+                else:
+                    halves[k].u = vec3(joint_paths[r - 3 * num_contacts, d], real(0.0), real(0.0))
         k1 = -s.sym6_mul(K, U)
         kappa = real(0.0)
         for k in range(count):
             if model.common[halves[k].link, i] > d:
                 u = halves[k].u
                 Z = halves[k].Z
-                z = -wp.dot(Z, U)
+                z = -(Z @ U)
                 for l in range(count):
                     if model.common[halves[l].link, i] > d:
-                        z += E[halves[k].row, halves[l].row] * halves[l].u
+                        z += block(E, halves[k], halves[l]) @ halves[l].u
                 z = z * Dinv
-                k1 += Z * u
-                kappa += u * z
-                halves[k].Z = Z + S * z
-                halves[k].F = halves[k].F + U * (u * Dinv)
+                k1 += u @ Z
+                kappa += wp.dot(u, z)
+                halves[k].Z = Z + wp.outer(z, S)
+                halves[k].F = halves[k].F + wp.outer(u * Dinv, U)
         k1 = k1 * Dinv
         kappa = (kappa - wp.dot(U, k1)) * Dinv
         bars[j].kappa = kappa
@@ -273,7 +291,7 @@ def make_delassus(t, s, dynamics):
         turn = s.sym6_cross(K, I)
         for k in range(count):
             if model.common[halves[k].link, i] > d:
-                turn -= cross_force(halves[k].Z, halves[k].F)
+                turn -= crossed(halves[k].Z, halves[k].F)
         return turn
 
     @wp.func

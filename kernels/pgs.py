@@ -27,7 +27,7 @@ def make_pgs(t, s):
     single = real == wp.float32
     TINY = wp.constant(real(1e-12 if single else 1e-24))
     VANISHED = wp.constant(real(1e-9 if single else 1e-18))  # adjoints this much smaller than at the start are zero
-    NEGLIGIBLE = wp.constant(real(1e-10 if single else 1e-19))  # E this much smaller than b_bar x^T is zero
+    NEGLIGIBLE = wp.constant(real(3e-8 if single else 1e-17))  # E this much smaller than b_bar x^T is zero
 
     @wp.func
     def inverse(a: real):
@@ -256,12 +256,17 @@ def make_pgs(t, s):
             E[row, c] = E[row, c] + dx[c] * o
 
     @wp.func
+    def share(dx: real, x: real):
+        """dx as a part of x, the impulse that it belongs to; a large number if there is none in the end."""
+        return wp.where(dx == real(0.0), real(0.0), dx / (x + TINY))
+
+    @wp.func
     def spread_contact(
         pyramid: int, contact: wp.ref[Contact], sweep: int, r: int, omega: vec3, num_packs: int,
         history: wp.array2d(dtype=real), dx: wp.array(dtype=real), dx_packs: wp.array(dtype=pack),
         E: wp.array2d(dtype=real), E_packs: wp.array2d(dtype=pack),
     ):  # fmt: skip
-        """Add a contact's step to E, and put dx back to before it; returns dx of its rows.
+        """Add a contact's step to E, and put dx back to before it; returns how large that is beside x.
 
         The steps' lengths depend on A too: a_n is a multiple of A_nn, the tangents' is 0.6 (A_tt + A_ss) or, in the
         pyramid, their own diagonal.
@@ -286,7 +291,7 @@ def make_pgs(t, s):
         E[r, r] = E[r, r] + omega[0] * (history[sweep, r] - n0) * inverse(G[0, 0] + real(1.0))
         E[r + 1, r + 1] = E[r + 1, r + 1] + to_t
         E[r + 2, r + 2] = E[r + 2, r + 2] + to_s
-        return larger(wp.abs(dx[r]), larger(wp.abs(dx[r + 1]), wp.abs(dx[r + 2])))
+        return share(larger(wp.abs(dx[r]), larger(wp.abs(dx[r + 1]), wp.abs(dx[r + 2]))), wp.abs(x[0]))
 
     @wp.func
     def update_row_adjoint(row: wp.ref[JointRow], bar: wp.ref[JointRowBar], y: real, x_bar: real, scale: real):
@@ -308,7 +313,7 @@ def make_pgs(t, s):
         E_packs: wp.array2d(dtype=pack), contact_bars: wp.array(dtype=ContactBar),
         joint_row_bars: wp.array(dtype=JointRowBar),
     ):  # fmt: skip
-        """Reverse the sweeps, from the scaled x_bar: leaves b_bar in the bars and E; returns whether E matters."""
+        """Reverse the sweeps, from the scaled x_bar: leaves b_bar in the bars, and E."""
         count = 3 * num_contacts + num_joint_rows
         num_packs = (count + PACK - 1) / PACK
         start = real(0.0)
@@ -318,8 +323,11 @@ def make_pgs(t, s):
             dx_packs[c] = pack()
             for r in range(count):
                 E_packs[r, c] = pack()
+        for k in range(num_contacts):
+            contact_bars[k].weight = real(0.0)
+        for k in range(num_joint_rows):
+            joint_row_bars[k].weight = real(0.0)
         moved = real(0.0)
-        weight = real(0.0)
         for n in range(sweeps):
             sweep = sweeps - 1 - n
             largest = real(0.0)
@@ -342,6 +350,7 @@ def make_pgs(t, s):
                         model.pyramid, contacts[k], sweep, r, o, num_packs, history, dx, dx_packs, E, E_packs
                     ),
                 )
+                contact_bars[k].weight = larger(contact_bars[k].weight, most * moved)
                 largest = larger(largest, most)
             for m in range(num_joint_rows):
                 k = num_joint_rows - 1 - m
@@ -357,38 +366,35 @@ def make_pgs(t, s):
                     before = wp.where(before > joint_rows[k].low, before, joint_rows[k].low)
                     before = wp.where(before < joint_rows[k].high, before, joint_rows[k].high)
                 dx[r] = before - joint_rows[k].x
-                moved = larger(moved, wp.abs(dx[r]))
+                moved = larger(moved, share(wp.abs(dx[r]), wp.abs(joint_rows[k].x)))
+                joint_row_bars[k].weight = larger(joint_row_bars[k].weight, wp.abs(omega) * moved)
                 largest = larger(largest, wp.abs(omega))
-            weight = larger(weight, largest * moved)
             if largest <= start * VANISHED:
                 break  # not only saves time: subnormal numbers are slow
-        return weight
 
     @wp.func
     def symmetrise(
-        num_contacts: int, num_joint_rows: int, weight: real, contacts: wp.array(dtype=Contact),
-        joint_rows: wp.array(dtype=JointRow), contact_bars: wp.array(dtype=ContactBar),
+        num_contacts: int, num_joint_rows: int, contact_bars: wp.array(dtype=ContactBar),
         joint_row_bars: wp.array(dtype=JointRowBar), E: wp.array2d(dtype=real),
     ):  # fmt: skip
         """E <- E + E^T, its diagonal before that to the bars; returns False if it is nothing beside b_bar x^T."""
-        b = real(0.0)
-        x = real(0.0)
+        matters = bool(False)
         for k in range(num_contacts):
             contact_bars[k].E = E[3 * k, 3 * k]
-            b = larger(b, wp.max(wp.abs(contact_bars[k].b)))
-            x = larger(x, wp.max(wp.abs(contacts[k].x)))
+            b = contact_bars[k].b
+            if contact_bars[k].weight > NEGLIGIBLE * larger(wp.abs(b[0]), larger(wp.abs(b[1]), wp.abs(b[2]))):
+                matters = True
         for k in range(num_joint_rows):
             r = 3 * num_contacts + k
             joint_row_bars[k].E = E[r, r]
-            b = larger(b, wp.abs(joint_row_bars[k].b))
-            x = larger(x, wp.abs(joint_rows[k].x))
-        if weight <= NEGLIGIBLE * b * x:
-            return False
-        for i in range(3 * num_contacts + num_joint_rows):
-            for j in range(i + 1):
-                e = E[i, j] + E[j, i]
-                E[i, j] = e
-                E[j, i] = e
-        return True
+            if joint_row_bars[k].weight > NEGLIGIBLE * wp.abs(joint_row_bars[k].b):
+                matters = True
+        if matters:
+            for i in range(3 * num_contacts + num_joint_rows):
+                for j in range(i + 1):
+                    e = E[i, j] + E[j, i]
+                    E[i, j] = e
+                    E[j, i] = e
+        return matters
 
     return SimpleNamespace(**locals())

@@ -172,7 +172,7 @@ def make_step_adjoint(t, actuation, dynamics, joint_rows, contact, delassus, pgs
 
     NL, NV, NC = t.sizes.links + 1, t.sizes.dofs, max(t.sizes.contacts, 1)
     NJ, NR, NI = max(t.sizes.joint_rows, 1), t.sizes.rows, t.sizes.sweeps
-    NH = 3 * NC * t.sizes.sides + NJ
+    NH = NC * t.sizes.sides + NJ
     MemoryBar, at = memory_layout(
         t,
         links=(LinkBar, NL),
@@ -253,11 +253,11 @@ def make_step_adjoint(t, actuation, dynamics, joint_rows, contact, delassus, pgs
             model, nc, nj, work.contacts, work.paths, work.roots, work.joint_rows, work.joint_paths, work.joint_roots,
             work.dofs, work.scale, bar.contacts, bar.joint_rows, bar.x,
         )  # fmt: skip
-        weight = pgs.solve_adjoint(
+        pgs.solve_adjoint(
             model, nc, nj, counts.sweeps, work.rows, work.scale, work.contacts, work.joint_rows, bar.history, bar.x,
             bar.x_packs, bar.dx, bar.dx_packs, bar.E, bar.E_packs, bar.contacts, bar.joint_rows,
         )  # fmt: skip
-        with_E = pgs.symmetrise(nc, nj, weight, work.contacts, work.joint_rows, bar.contacts, bar.joint_rows, bar.E)
+        with_E = pgs.symmetrise(nc, nj, bar.contacts, bar.joint_rows, bar.E)
         contact.apply_b_bar(
             model, nc, nj, work.contacts, work.paths, work.roots, work.joint_rows, work.joint_paths, work.joint_roots,
             bar.contacts, bar.joint_rows, work.dofs,

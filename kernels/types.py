@@ -280,26 +280,32 @@ def make_types(real, sizes: Sizes):
         n: vec3
         z: real
         b: vec3
+        weight: real  # how much of A_bar is not b_bar x^T
         E: real  # entry of the normal row on the diagonal of E
         mu: real
 
     @wp.struct
     class JointRowBar:
         b: real
+        weight: real
         E: real
         bound: real  # of the bound that it reached, low or high
 
     @wp.struct
     class Half:
-        """One row on one side of a contact, or a joint's row, on its way from the root to its link; see delassus.py."""
+        """One side of a contact with its three rows, or a joint's row (the first of three), between root and link.
+
+        See delassus.py.
+        """
 
         link: int
-        row: int  # of A
-        second: int  # 1: on the second side of a contact
-        u: real
-        F: vec6  # wrench that has arrived
-        H: vec6  # motion of the root under the row
-        Z: vec6  # motion of the link under all rows, weighted with E
+        row: int  # of A, the first
+        rows: int  # 3, or 1 for a joint's row
+        second: int  # 1: the second side of a contact
+        u: vec3
+        F: mat36  # wrenches that have arrived
+        H: mat36  # motions of the root under the rows
+        Z: mat36  # motions of the link under all rows, weighted with E
 
     return SimpleNamespace(**{**vars(a), **locals()})
 
