@@ -2,20 +2,20 @@
 
 A_kl is a sum over the common part of two rows' paths to the world (contact.py).
 
-The adjoint is that of 1/2 E : A with a symmetric E (pgs.symmetrise). With Y_r = Mhat^-1 J_r^T and V_i(.) the motion
-of link i under a vector of rates, it needs, root to tips,
-    Z_r = V_i(sum_s E_rs Y_s)                       for the rows r whose path passes through i
-    K_i = sum_rs E_rs V_i(Y_r) V_i(Y_s)^T
+The adjoint is that of E : A (pgs.py). With B = E + E^T, Y_r = Mhat^-1 J_r^T and V_i(.) the motion of link i under a
+vector of rates, it needs, root to tips,
+    Z_r = V_i(sum_s B_rs Y_s)                       for the rows r whose path passes through i
+    K_i = sum_rs B_rs V_i(Y_r) V_i(Y_s)^T
     F_r                                             row r's wrench as it arrives at link i, rebuilt going outwards
-and moving everything beyond joint i by a motion m changes the sum by m . (K x* IA - sum_r Z_r x* F_r), in which all
-four belong either to link i or, with what IA hands to the parent, to its parent: for one dof it is the same.
+and moving everything beyond joint i by a motion m changes E : A by m . (K x* IA - sum_r Z_r x* F_r), with all vectors
+of link i if m is a motion of the joint, and of its parent (with what IA hands to it) if m moves the joint's place.
 """
 
 from types import SimpleNamespace
 
 import warp as wp
 
-from .types import FREE, SPHERICAL
+from .types import FREE
 
 
 def make_delassus(t, s, dynamics):
@@ -197,22 +197,26 @@ def make_delassus(t, s, dynamics):
         return count
 
     @wp.func
+    def both(E: wp.array2d(dtype=real), r: int, c: int):
+        return E[r, c] + E[c, r]
+
+    @wp.func
     def block(E: wp.array2d(dtype=real), k: wp.ref[Half], l: wp.ref[Half]):
-        """Of E, between the rows of two halves."""
+        """Of E + E^T, between the rows of two halves."""
         o = real(0.0)
         r = k.row
         c = l.row
         if k.rows == 3:
             if l.rows == 3:
                 return mat33(
-                    E[r, c], E[r, c + 1], E[r, c + 2],
-                    E[r + 1, c], E[r + 1, c + 1], E[r + 1, c + 2],
-                    E[r + 2, c], E[r + 2, c + 1], E[r + 2, c + 2],
+                    both(E, r, c), both(E, r, c + 1), both(E, r, c + 2),
+                    both(E, r + 1, c), both(E, r + 1, c + 1), both(E, r + 1, c + 2),
+                    both(E, r + 2, c), both(E, r + 2, c + 1), both(E, r + 2, c + 2),
                 )  # fmt: skip
-            return mat33(E[r, c], o, o, E[r + 1, c], o, o, E[r + 2, c], o, o)
+            return mat33(both(E, r, c), o, o, both(E, r + 1, c), o, o, both(E, r + 2, c), o, o)
         if l.rows == 3:
-            return mat33(E[r, c], E[r, c + 1], E[r, c + 2], o, o, o, o, o, o)
-        return mat33(E[r, c], o, o, o, o, o, o, o, o)
+            return mat33(both(E, r, c), both(E, r, c + 1), both(E, r, c + 2), o, o, o, o, o, o)
+        return mat33(both(E, r, c), o, o, o, o, o, o, o, o)
 
     @wp.func
     def crossed(Z: mat36, F: mat36):
@@ -249,88 +253,99 @@ def make_delassus(t, s, dynamics):
         dof_bars[free + 5].kappa = K[11]
 
     @wp.func
-    def dof_adjoint(
-        model: Model, i: int, d: int, j: int, count: int, num_contacts: int, halves: wp.array(dtype=Half),
-        paths: wp.array2d(dtype=vec3), joint_paths: wp.array2d(dtype=real), E: wp.array2d(dtype=real), K: sym6,
-        dofs: wp.array(dtype=Dof), bars: wp.array(dtype=DofBar),
-    ):  # fmt: skip
-        """Carry Z, F and K over dof j of link i, number d of the path; returns K."""
-        S = dofs[j].S
-        U = dofs[j].U
-        Dinv = dofs[j].Dinv
+    def pick(model: Model, i: int, count: int, halves: wp.array(dtype=Half)):
+        """List the halves whose path passes through joint i; returns how many."""
+        picked = int(0)
+        depth = model.depth[i]
         for k in range(count):
-            if model.common[halves[k].link, i] > d:
-                r = halves[k].row
-                if halves[k].rows == 3:
-                    halves[k].u = paths[2 * (SIDES * (r / 3) + halves[k].second), d]
-                else:
-                    halves[k].u = vec3(joint_paths[r - 3 * num_contacts, d], real(0.0), real(0.0))
+            if model.common[halves[k].link, i] == depth:
+                halves[picked].pick = k
+                picked += 1
+        return picked
+
+    @wp.func
+    def dof_adjoint(
+        d: int, picked: int, num_contacts: int, halves: wp.array(dtype=Half), paths: wp.array2d(dtype=vec3),
+        joint_paths: wp.array2d(dtype=real), E: wp.array2d(dtype=real), K: sym6, dof: wp.ref[Dof],
+        bar: wp.ref[DofBar],
+    ):  # fmt: skip
+        """Carry Z, F and K over a dof, number d of the path; returns K."""
+        S = dof.S
+        U = dof.U
+        Dinv = dof.Dinv
+        for m in range(picked):
+            k = halves[m].pick
+            r = halves[k].row
+            if halves[k].rows == 3:
+                halves[k].u = paths[2 * (SIDES * (r / 3) + halves[k].second), d]
+            else:
+                halves[k].u = vec3(joint_paths[r - 3 * num_contacts, d], real(0.0), real(0.0))
         k1 = -s.sym6_mul(K, U)
         kappa = real(0.0)
-        for k in range(count):
-            if model.common[halves[k].link, i] > d:
-                u = halves[k].u
-                Z = halves[k].Z
-                z = -(Z @ U)
-                for l in range(count):
-                    if model.common[halves[l].link, i] > d:
-                        z += block(E, halves[k], halves[l]) @ halves[l].u
-                z = z * Dinv
-                k1 += u @ Z
-                kappa += wp.dot(u, z)
-                halves[k].Z = Z + wp.outer(z, S)
-                halves[k].F = halves[k].F + wp.outer(u * Dinv, U)
+        for m in range(picked):
+            k = halves[m].pick
+            u = halves[k].u
+            Z = halves[k].Z
+            z = -(Z @ U)
+            for n in range(picked):
+                l = halves[n].pick
+                z += block(E, halves[k], halves[l]) @ halves[l].u
+            z = z * Dinv
+            k1 += u @ Z
+            kappa += wp.dot(u, z)
+            halves[k].Z = Z + wp.outer(z, S)
+            halves[k].F = halves[k].F + wp.outer(u * Dinv, U)
         k1 = k1 * Dinv
         kappa = (kappa - wp.dot(U, k1)) * Dinv
-        bars[j].kappa = kappa
+        bar.kappa = kappa
         return K + s.sym6_outers(k1 + S * (real(0.5) * kappa), S)
 
     @wp.func
-    def wrench_at(model: Model, i: int, d: int, count: int, halves: wp.array(dtype=Half), K: sym6, I: sym6):
-        """K x* I - sum of Z x* F over the halves whose path has more than d dofs in common with link i's."""
+    def wrench_at(picked: int, halves: wp.array(dtype=Half), K: sym6, I: sym6):
+        """K x* I - sum of Z x* F over the halves that are picked."""
         turn = s.sym6_cross(K, I)
-        for k in range(count):
-            if model.common[halves[k].link, i] > d:
-                turn -= crossed(halves[k].Z, halves[k].F)
+        for m in range(picked):
+            k = halves[m].pick
+            turn -= crossed(halves[k].Z, halves[k].F)
         return turn
 
     @wp.func
     def joint_adjoint(
-        model: Model, i: int, count: int, num_contacts: int, halves: wp.array(dtype=Half),
+        model: Model, i: int, placements: int, count: int, num_contacts: int, halves: wp.array(dtype=Half),
         paths: wp.array2d(dtype=vec3), joint_paths: wp.array2d(dtype=real), E: wp.array2d(dtype=real),
         links: wp.array(dtype=Link), dofs: wp.array(dtype=Dof), bars: wp.array(dtype=LinkBar),
         dof_bars: wp.array(dtype=DofBar),
     ):  # fmt: skip
+        """With the link's own vectors for the joint's dofs, with the parent's for the place of the joint on it."""
         start = model.v_start[i]
         n = model.num_joint_dofs[i]
         d = model.depth[i] - n
+        picked = pick(model, i, count, halves)
         K = bars[model.parent[i]].K
         IA = s.shift_inertia(links[i].IA, links[i].r)
-        Ia = IA
-        for c in range(n):
-            Ia = Ia - s.sym6_outer(dofs[start + c].U, dofs[start + c].U * dofs[start + c].Dinv)
-        turn = wrench_at(model, i, d, count, halves, K, Ia)
-        bars[i].turn = turn
+        if placements != 0:
+            Ia = IA
+            for c in range(n):
+                Ia = Ia - s.sym6_outer(dofs[start + c].U, dofs[start + c].U * dofs[start + c].Dinv)
+            bars[i].turn = wrench_at(picked, halves, K, Ia)
         for c in range(n):
             K = dof_adjoint(
-                model, i, d + c, start + c, count, num_contacts, halves, paths, joint_paths, E, K, dofs, dof_bars
+                d + c, picked, num_contacts, halves, paths, joint_paths, E, K, dofs[start + c], dof_bars[start + c]
             )
         bars[i].K = K
-        if model.joint_type[i] == SPHERICAL:
-            # its axes belong to the parent, and do not move with the link
-            turn = wrench_at(model, i, d + n - 1, count, halves, K, IA)
+        turn = wrench_at(picked, halves, K, IA)
         for c in range(n):
             dof_bars[start + c].turn = wp.dot(dofs[start + c].S, turn)
 
     @wp.func
     def delassus_adjoint(
-        model: Model, num_contacts: int, num_joint_rows: int, links: wp.array(dtype=Link), dofs: wp.array(dtype=Dof),
-        contacts: wp.array(dtype=Contact), paths: wp.array2d(dtype=vec3), roots: wp.array(dtype=Root),
-        joint_rows: wp.array(dtype=JointRow), joint_paths: wp.array2d(dtype=real),
+        model: Model, num_contacts: int, num_joint_rows: int, placements: int, links: wp.array(dtype=Link),
+        dofs: wp.array(dtype=Dof), contacts: wp.array(dtype=Contact), paths: wp.array2d(dtype=vec3),
+        roots: wp.array(dtype=Root), joint_rows: wp.array(dtype=JointRow), joint_paths: wp.array2d(dtype=real),
         joint_roots: wp.array(dtype=JointRoot), E: wp.array2d(dtype=real), halves: wp.array(dtype=Half),
         bars: wp.array(dtype=LinkBar), dof_bars: wp.array(dtype=DofBar),
     ):  # fmt: skip
-        """Gradient of 1/2 E : A for every joint (turn, kappa) and link (K), root to tips; returns how many halves."""
+        """Gradient of E : A for every joint (turn, kappa) and link (K), root to tips; returns how many halves."""
         count = list_halves(
             model, num_contacts, num_joint_rows, dofs, contacts, paths, roots, joint_rows, joint_paths, joint_roots,
             halves,
@@ -340,7 +355,10 @@ def make_delassus(t, s, dynamics):
             if model.joint_type[i] == FREE:
                 free_adjoint(model, i, count, halves, E, links[i], bars[i], dof_bars)
             else:
-                joint_adjoint(model, i, count, num_contacts, halves, paths, joint_paths, E, links, dofs, bars, dof_bars)
+                joint_adjoint(
+                    model, i, placements, count, num_contacts, halves, paths, joint_paths, E, links, dofs, bars,
+                    dof_bars,
+                )  # fmt: skip
         return count
 
     return SimpleNamespace(**locals())

@@ -135,10 +135,14 @@ def make_pgs(t, s):
         contacts: wp.array(dtype=Contact), joint_rows: wp.array(dtype=JointRow), y: wp.array(dtype=real),
         packs: wp.array(dtype=pack), history: wp.array2d(dtype=real),
     ):  # fmt: skip
-        """Impulses contacts.x and joint_rows.x; `packs` is y in packs. Returns the last sweep's largest change."""
+        """Impulses contacts.x and joint_rows.x; `packs` is y in packs.
+
+        Returns the number of sweeps, that of those before the impulses came to rest, the last one's largest change.
+        """
         count = 3 * num_contacts + num_joint_rows
         num_packs = (count + PACK - 1) / PACK
         sweeps = int(0)
+        moving = int(0)
         change = real(0.0)
         while sweeps < model.iterations and count > 0:
             change = real(0.0)
@@ -164,9 +168,11 @@ def make_pgs(t, s):
                     packs[c] = packs[c] - rows[r, c] * dn - rows[r + 1, c] * dt - rows[r + 2, c] * ds
                 change = larger(larger(change, wp.abs(dn)), larger(wp.abs(dt), wp.abs(ds)))
             sweeps += 1
+            if change > real(0.0):
+                moving = sweeps
             if change <= model.tolerance:
                 break
-        return sweeps, change
+        return sweeps, moving, change
 
     @wp.func
     def impulse_after(pyramid: int, mu: real, history: wp.array2d(dtype=real), sweep: int, r: int):
@@ -261,37 +267,41 @@ def make_pgs(t, s):
         return wp.where(dx == real(0.0), real(0.0), dx / (x + TINY))
 
     @wp.func
-    def spread_contact(
-        pyramid: int, contact: wp.ref[Contact], sweep: int, r: int, omega: vec3, num_packs: int,
+    def step_back(
+        pyramid: int, contact: wp.ref[Contact], sweep: int, r: int, omega: vec3, num_packs: int, moved: real,
         history: wp.array2d(dtype=real), dx: wp.array(dtype=real), dx_packs: wp.array(dtype=pack),
         E: wp.array2d(dtype=real), E_packs: wp.array2d(dtype=pack),
     ):  # fmt: skip
-        """Add a contact's step to E, and put dx back to before it; returns how large that is beside x.
+        """Put dx back to before a contact's step and add the step to E; returns how large dx has been beside x.
 
         The steps' lengths depend on A too: a_n is a multiple of A_nn, the tangents' is 0.6 (A_tt + A_ss) or, in the
         pyramid, their own diagonal.
         """
-        G = contact.G
         x = contact.x
         n0, t0, s0 = impulse_after(pyramid, contact.mu, history, sweep - 1, r)
+        dn = n0 - x[0]
+        dt = t0 - x[1]
+        ds = s0 - x[2]
         to_t = omega[1] * (history[sweep, r + 1] - t0)
         to_s = omega[2] * (history[sweep, r + 2] - s0)
-        if pyramid == 0:
+        if pyramid != 0:
+            dx[r + 2] = ds
+            spread(omega[2], r + 2, num_packs, dx_packs, E_packs)
+            dx[r + 1] = dt
+        else:
             to_t = real(0.6) * (to_t + to_s)
             to_s = to_t
-        dx[r + 2] = s0 - x[2]
-        if pyramid != 0:
-            spread(omega[2], r + 2, num_packs, dx_packs, E_packs)
-        dx[r + 1] = t0 - x[1]
-        if pyramid == 0:
+            dx[r + 2] = ds
+            dx[r + 1] = dt
             spread(omega[2], r + 2, num_packs, dx_packs, E_packs)
         spread(omega[1], r + 1, num_packs, dx_packs, E_packs)
-        dx[r] = n0 - x[0]
+        dx[r] = dn
         spread(omega[0], r, num_packs, dx_packs, E_packs)
-        E[r, r] = E[r, r] + omega[0] * (history[sweep, r] - n0) * inverse(G[0, 0] + real(1.0))
+        to_n = omega[0] * (history[sweep, r] - n0) * inverse(contact.G[0, 0] + real(1.0))
+        E[r, r] = E[r, r] + to_n
         E[r + 1, r + 1] = E[r + 1, r + 1] + to_t
         E[r + 2, r + 2] = E[r + 2, r + 2] + to_s
-        return share(larger(wp.abs(dx[r]), larger(wp.abs(dx[r + 1]), wp.abs(dx[r + 2]))), wp.abs(x[0]))
+        return larger(moved, share(larger(wp.abs(dn), larger(wp.abs(dt), wp.abs(ds))), x[0]))
 
     @wp.func
     def update_row_adjoint(row: wp.ref[JointRow], bar: wp.ref[JointRowBar], y: real, x_bar: real, scale: real):
@@ -306,7 +316,7 @@ def make_pgs(t, s):
 
     @wp.func
     def solve_adjoint(
-        model: Model, num_contacts: int, num_joint_rows: int, sweeps: int, rows: wp.array2d(dtype=pack),
+        model: Model, num_contacts: int, num_joint_rows: int, sweeps: int, moving: int, rows: wp.array2d(dtype=pack),
         scale: wp.array(dtype=real), contacts: wp.array(dtype=Contact), joint_rows: wp.array(dtype=JointRow),
         history: wp.array2d(dtype=real), x_bar: wp.array(dtype=real), x_bar_packs: wp.array(dtype=pack),
         dx: wp.array(dtype=real), dx_packs: wp.array(dtype=pack), E: wp.array2d(dtype=real),
@@ -344,13 +354,11 @@ def make_pgs(t, s):
                 x_bar[r + 1] = own[1]
                 x_bar[r + 2] = own[2]
                 most = larger(wp.abs(o[0]), larger(wp.abs(o[1]), wp.abs(o[2])))
-                moved = larger(
-                    moved,
-                    spread_contact(
-                        model.pyramid, contacts[k], sweep, r, o, num_packs, history, dx, dx_packs, E, E_packs
-                    ),
-                )
-                contact_bars[k].weight = larger(contact_bars[k].weight, most * moved)
+                if sweep < moving:
+                    moved = step_back(
+                        model.pyramid, contacts[k], sweep, r, o, num_packs, moved, history, dx, dx_packs, E, E_packs
+                    )
+                    contact_bars[k].weight = larger(contact_bars[k].weight, most * moved)
                 largest = larger(largest, most)
             for m in range(num_joint_rows):
                 k = num_joint_rows - 1 - m
@@ -359,42 +367,37 @@ def make_pgs(t, s):
                 for c in range(num_packs):
                     x_bar_packs[c] = x_bar_packs[c] + rows[r, c] * omega
                 x_bar[r] = real(0.0)
-                spread(omega, r, num_packs, dx_packs, E_packs)
-                before = real(0.0)
-                if sweep > 0:
-                    before = history[sweep - 1, r]
-                    before = wp.where(before > joint_rows[k].low, before, joint_rows[k].low)
-                    before = wp.where(before < joint_rows[k].high, before, joint_rows[k].high)
-                dx[r] = before - joint_rows[k].x
-                moved = larger(moved, share(wp.abs(dx[r]), wp.abs(joint_rows[k].x)))
-                joint_row_bars[k].weight = larger(joint_row_bars[k].weight, wp.abs(omega) * moved)
+                if sweep < moving:
+                    spread(omega, r, num_packs, dx_packs, E_packs)
+                    before = real(0.0)
+                    if sweep > 0:
+                        before = history[sweep - 1, r]
+                        before = wp.where(before > joint_rows[k].low, before, joint_rows[k].low)
+                        before = wp.where(before < joint_rows[k].high, before, joint_rows[k].high)
+                    dx[r] = before - joint_rows[k].x
+                    moved = larger(moved, share(wp.abs(dx[r]), wp.abs(joint_rows[k].x)))
+                    joint_row_bars[k].weight = larger(joint_row_bars[k].weight, wp.abs(omega) * moved)
                 largest = larger(largest, wp.abs(omega))
             if largest <= start * VANISHED:
                 break  # not only saves time: subnormal numbers are slow
 
     @wp.func
-    def symmetrise(
+    def matters(
         num_contacts: int, num_joint_rows: int, contact_bars: wp.array(dtype=ContactBar),
         joint_row_bars: wp.array(dtype=JointRowBar), E: wp.array2d(dtype=real),
     ):  # fmt: skip
-        """E <- E + E^T, its diagonal before that to the bars; returns False if it is nothing beside b_bar x^T."""
-        matters = bool(False)
+        """Whether E is more than rounding beside b_bar x^T; hands its diagonal, the compliances' part, to the bars."""
+        found = bool(False)
         for k in range(num_contacts):
             contact_bars[k].E = E[3 * k, 3 * k]
             b = contact_bars[k].b
             if contact_bars[k].weight > NEGLIGIBLE * larger(wp.abs(b[0]), larger(wp.abs(b[1]), wp.abs(b[2]))):
-                matters = True
+                found = True
         for k in range(num_joint_rows):
             r = 3 * num_contacts + k
             joint_row_bars[k].E = E[r, r]
             if joint_row_bars[k].weight > NEGLIGIBLE * wp.abs(joint_row_bars[k].b):
-                matters = True
-        if matters:
-            for i in range(3 * num_contacts + num_joint_rows):
-                for j in range(i + 1):
-                    e = E[i, j] + E[j, i]
-                    E[i, j] = e
-                    E[j, i] = e
-        return matters
+                found = True
+        return found
 
     return SimpleNamespace(**locals())

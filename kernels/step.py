@@ -65,6 +65,7 @@ def make_step(t, kinematics, actuation, dynamics, detection, joint_rows, contact
         joint_rows: int
         dropped: int  # contacts beyond the capacity
         sweeps: int
+        moving: int  # sweeps before the impulses came to rest
         change: real  # largest change of an impulse in the last sweep
 
     @wp.func
@@ -119,7 +120,7 @@ def make_step(t, kinematics, actuation, dynamics, detection, joint_rows, contact
         pgs.prepare(
             model, nc, nj, work.contacts, work.joint_rows, work.A, work.rows, work.scale, work.scale_packs, work.y_packs
         )
-        sweeps, change = pgs.solve(
+        sweeps, moving, change = pgs.solve(
             model, nc, nj, work.rows, work.contacts, work.joint_rows, work.y, work.y_packs, work.history
         )
         contact.apply_impulses(
@@ -132,6 +133,7 @@ def make_step(t, kinematics, actuation, dynamics, detection, joint_rows, contact
         counts.joint_rows = nj
         counts.dropped = dropped
         counts.sweeps = sweeps
+        counts.moving = moving
         counts.change = change
         return counts
 
@@ -254,10 +256,10 @@ def make_step_adjoint(t, actuation, dynamics, joint_rows, contact, delassus, pgs
             work.dofs, work.scale, bar.contacts, bar.joint_rows, bar.x,
         )  # fmt: skip
         pgs.solve_adjoint(
-            model, nc, nj, counts.sweeps, work.rows, work.scale, work.contacts, work.joint_rows, bar.history, bar.x,
-            bar.x_packs, bar.dx, bar.dx_packs, bar.E, bar.E_packs, bar.contacts, bar.joint_rows,
+            model, nc, nj, counts.sweeps, counts.moving, work.rows, work.scale, work.contacts, work.joint_rows,
+            bar.history, bar.x, bar.x_packs, bar.dx, bar.dx_packs, bar.E, bar.E_packs, bar.contacts, bar.joint_rows,
         )  # fmt: skip
-        with_E = pgs.symmetrise(nc, nj, bar.contacts, bar.joint_rows, bar.E)
+        with_E = pgs.matters(nc, nj, bar.contacts, bar.joint_rows, bar.E)
         contact.apply_b_bar(
             model, nc, nj, work.contacts, work.paths, work.roots, work.joint_rows, work.joint_paths, work.joint_roots,
             bar.contacts, bar.joint_rows, work.dofs,
@@ -268,8 +270,8 @@ def make_step_adjoint(t, actuation, dynamics, joint_rows, contact, delassus, pgs
         halves = int(0)
         if with_E:
             halves = delassus.delassus_adjoint(
-                model, nc, nj, work.links, work.dofs, work.contacts, work.paths, work.roots, work.joint_rows,
-                work.joint_paths, work.joint_roots, bar.E, bar.halves, bar.links, bar.dofs,
+                model, nc, nj, params_bar.placements, work.links, work.dofs, work.contacts, work.paths, work.roots,
+                work.joint_rows, work.joint_paths, work.joint_roots, bar.E, bar.halves, bar.links, bar.dofs,
             )  # fmt: skip
         contact.contacts_adjoint(
             model, params, env, nc, halves, work.links, work.contacts, bar.contacts, bar.halves, q, bar.links,

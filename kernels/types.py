@@ -302,6 +302,7 @@ def make_types(real, sizes: Sizes):
         row: int  # of A, the first
         rows: int  # 3, or 1 for a joint's row
         second: int  # 1: the second side of a contact
+        pick: int  # entry of a list of halves, kept here: those that pass through the joint at hand
         u: vec3
         F: mat36  # wrenches that have arrived
         H: mat36  # motions of the root under the rows
