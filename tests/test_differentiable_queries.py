@@ -1,0 +1,164 @@
+"""Gradients of what is asked of a state (link poses, contacts, accelerations), the adjoint on Warp arrays, and the
+diagnostics that say where a gradient can be trusted."""
+
+import pytest
+import torch
+import warp as wp
+from gradient_zoo import small_simulator, toy_model, zoo_simulator, zoo_states
+
+import warp_articulated as wa
+
+STEP = 1e-6
+
+
+def assert_gradients(function, inputs, tolerance=1e-7):
+    """Against central differences of `function`, which gives one number per environment, along one random direction.
+
+    Rounding of the quotients is about 1e-16 / 1e-6 of numbers near 10, against slopes near 1.
+    """
+    gen = torch.Generator().manual_seed(0)
+    inputs = {name: x.clone().requires_grad_() for name, x in inputs.items()}
+    gradients = torch.autograd.grad(function(**inputs).sum(), list(inputs.values()))
+    for (name, x), gradient in zip(inputs.items(), gradients, strict=True):
+        d = torch.randn(x.shape, generator=gen, dtype=x.dtype)
+        if name == "inertia":
+            d = d + d.mT
+        with torch.no_grad():
+            plus, minus = (function(**{**inputs, name: x + s * d}) for s in (STEP, -STEP))
+        quotient, product = (plus - minus) / (2 * STEP), (gradient * d).flatten(1).sum(1)
+        assert product.abs().max() > 1e-6, f"{name} does nothing here"
+        assert (quotient - product).abs().max() < tolerance * quotient.abs().max(), name
+
+
+def weights_for(shapes, seed=1):
+    gen = torch.Generator().manual_seed(seed)
+    return [torch.randn(shape, generator=gen, dtype=torch.float64) for shape in shapes]
+
+
+def test_link_poses_are_differentiable():
+    sim = zoo_simulator(4)
+    q, _, _ = zoo_states(sim)
+    (weight,) = weights_for([(4, sim.model.num_links, 7)])
+    inputs = {name: sim.params[name] for name in ("joint_pos", "joint_quat")}
+    assert_gradients(lambda q, **params: (weight * sim.link_poses(q, params=params)).sum((1, 2)), {"q": q} | inputs)
+
+
+def test_forward_dynamics_are_differentiable():
+    sim = zoo_simulator(4)
+    q, qd, _ = zoo_states(sim)
+    weight, tau = weights_for([(4, sim.model.nv)] * 2)
+    names = ("gravity", "mass", "com", "inertia", "joint_pos", "joint_quat", "armature")
+    inputs = {"q": q, "qd": qd, "tau": tau} | {name: sim.params[name] for name in names}
+    assert_gradients(
+        lambda q, qd, tau, **params: (weight * sim.forward_dynamics(q, qd, tau, params=params)).sum(1), inputs
+    )
+
+
+def touching(num_envs=4):
+    """The toy landing with its foot 1 mm to 2 cm in the ground."""
+    sim = small_simulator(toy_model(), num_envs)
+    gen = torch.Generator().manual_seed(3)
+    q, qd = sim.initial_state()
+    qd = 0.3 * torch.randn(qd.shape, generator=gen, dtype=q.dtype)
+    qd[:, 2] -= 1.0
+    u = 0.3 * torch.randn(num_envs, sim.model.nu, generator=gen, dtype=q.dtype)
+    q[:, 2] += 1.0
+    gap = sim.diagnose(q[None], qd[None], u[None]).gap[0]
+    q[:, 2] -= gap + torch.linspace(1e-3, 2e-2, num_envs, dtype=q.dtype)
+    return sim, q, qd, u
+
+
+def test_contacts_are_differentiable():
+    sim, q, qd, u = touching()
+    found = sim.contacts(q, qd, u)
+    assert found.active[:, 0].all() and (found.impulses[:, 0].norm(dim=-1) > 0).all()
+    outputs = ("points", "normals", "depths", "impulses")
+    weights = weights_for([getattr(found, name).shape for name in outputs])
+
+    def loss(q, qd, u, **params):
+        found = sim.contacts(q, qd, u, params=params)
+        return sum((w * getattr(found, name)).flatten(1).sum(1) for w, name in zip(weights, outputs, strict=True))
+
+    inputs = {"q": q, "qd": qd, "u": u}
+    inputs |= {name: sim.params[name] for name in ("mass", "shape_pos", "shape_size", "friction", "erp", "cfm")}
+    inputs["friction"] = 0.1 * inputs["friction"]  # some slide
+    assert_gradients(loss, inputs)
+    counts = sim.contacts(q.requires_grad_(), qd, u)
+    assert counts.impulses.requires_grad and not counts.sweeps.requires_grad and not counts.residual.requires_grad
+
+
+def test_mass_matrix_says_that_it_has_no_gradient():
+    sim = zoo_simulator(4)
+    q, _, _ = zoo_states(sim)
+    with pytest.raises(NotImplementedError, match="mass_matrix has no gradients"):
+        sim.mass_matrix(q.requires_grad_())
+
+
+@pytest.mark.parametrize("substeps", [1, 3])
+def test_adjoint_on_warp_arrays_is_torchs(substeps):
+    sim, q, qd, u = touching()
+    sim.substeps = substeps
+    inputs = [x.clone().requires_grad_() for x in (q, qd, u)]
+    bars = weights_for([q.shape, qd.shape])
+    expected = torch.autograd.grad(sim.step(*inputs), inputs, bars)
+    arrays = [wp.from_torch(x) for x in (q, qd, u)]
+    state_bar = [wp.from_torch(x.clone()) for x in bars]
+    control_bar = wp.from_torch(torch.ones_like(u))
+    sim.step_adjoint_warp(arrays[:2], arrays[2], state_bar, control_bar)
+    for found, x in zip(state_bar, expected[:2], strict=True):
+        assert torch.equal(wp.to_torch(found), x)
+    torch.testing.assert_close(wp.to_torch(control_bar) - 1.0, expected[2], rtol=0, atol=1e-15)  # added to the ones
+
+
+# -- diagnostics
+
+
+def test_gap_is_the_distance_to_the_ground():
+    sim, q, qd, u = touching()
+    depth = sim.contacts(q, qd, u).depths[:, 0]
+    torch.testing.assert_close(sim.diagnose(q[None], qd[None], u[None]).gap[0], depth, rtol=0, atol=1e-12)
+    q[:, 2] += 0.5  # in the air
+    seen = sim.diagnose(q[None], qd[None], u[None])
+    torch.testing.assert_close(seen.gap[0], 0.5 - depth, rtol=0, atol=1e-12)
+    assert (seen.contacts == 0).all() and not seen.near_switch().any() and seen.near_switch(gap=1.0).all()
+
+
+def test_margin_closes_where_sticking_becomes_sliding():
+    """The friction that just holds the foot is where the margin vanishes, and the gradient changes."""
+    sim, q, qd, u = touching()
+    sticky = {"friction": 2.0}
+    impulse = sim.contacts(q, qd, u, params=sticky).impulses[:, 0]
+    normal = sim.contacts(q, qd, u, params=sticky).normals[:, 0]
+    along = (impulse * normal).sum(-1)
+    needed = (impulse - normal * along[:, None]).norm(dim=-1) / along
+    assert (needed < 1.9).all()  # it sticks
+    margins = {}
+    for factor in (0.5, 0.999, 1.001, 2.0):
+        seen = sim.diagnose(q[None], qd[None], u[None], params={"friction": (factor * needed)[:, None]})
+        assert (seen.contacts == 1).all() and (seen.residual < 1e-4).all()
+        margins[factor] = seen.margin[0]
+    for near, far in ((0.999, 0.5), (1.001, 2.0)):
+        assert (margins[near] < 0.01 * margins[far]).all(), margins
+
+
+def test_diagnostics_take_a_rollout_as_it_is():
+    sim, q, qd, u = touching()
+    controls = u.expand(7, -1, -1).contiguous()
+    qs, qds = sim.rollout(q, qd, controls)
+    seen = sim.diagnose(qs, qds, controls)
+    assert seen.margin.shape == seen.gap.shape == seen.residual.shape == (7, sim.num_envs)
+    assert seen.margin[seen.contacts > 0].isfinite().all()
+    assert seen.margin[seen.contacts == 0].isinf().all()  # its only drive has no limit
+    assert (seen.contacts[0] == sim.contacts(q, qd, u).active.sum(1)).all()
+
+
+def test_drive_near_its_limit_is_near_a_switch():
+    model = wa.load("pendulum1")
+    sim = small_simulator(model, 2)
+    q, qd = sim.initial_state()
+    limit = 3.0
+    params = {"effort_limit": limit}
+    u = torch.tensor([[limit * (1 - 1e-5)], [0.5 * limit]], dtype=sim.dtype)
+    seen = sim.diagnose(q[None], qd[None], u[None], params=params)
+    torch.testing.assert_close(seen.margin[0], torch.tensor([1e-5, 0.5], dtype=sim.dtype), rtol=1e-6, atol=0)
+    assert seen.near_switch(margin=1e-4)[0].tolist() == [True, False]
