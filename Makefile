@@ -7,11 +7,11 @@ BIN    := $(VENV)/bin
 OUT    := out
 PIP    := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
-.PHONY: help run test test-all lint bench clean
+.PHONY: help run test test-all lint bench gradient-report clean
 .DEFAULT_GOAL := help
 
 help:  ## show this list
-	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## */|/' | awk -F'|' '{printf "  make %-10s %s\n", $$1, $$2}'
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## */|/' | awk -F'|' '{printf "  make %-15s %s\n", $$1, $$2}'
 
 run: $(VENV)/.installed-base  ## simulate 1024 Laikago robots, write a USD stage and a picture to out/
 	@mkdir -p $(OUT)
@@ -29,8 +29,12 @@ lint: $(VENV)/.installed-dev  ## check format, lint and types
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 
-bench: $(VENV)/.installed-bench  ## measure throughput against peers on this machine
+bench: $(VENV)/.installed-bench  ## measure throughput against peers, and the cost of gradients, on this machine
 	$(BIN)/python benchmarks/throughput.py
+	$(BIN)/python benchmarks/gradient.py
+
+gradient-report: $(VENV)/.installed-test  ## check gradients of every parameter in every regime, write docs/gradient_report.md
+	$(BIN)/python benchmarks/gradient_report.py
 
 clean:  ## remove .venv, outputs and caches
 	rm -rf $(VENV) $(OUT) build dist *.egg-info .pytest_cache .ruff_cache .mypy_cache .hypothesis

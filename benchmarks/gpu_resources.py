@@ -20,7 +20,7 @@ from pathlib import Path
 
 import warp as wp
 from elftools.elf.elffile import ELFFile
-from warp_articulated.kernels.rollout import make_rollout
+from warp_articulated.kernels.rollout import make_rollout, make_rollout_adjoint
 from warp_articulated.kernels.types import Sizes
 
 import warp_articulated as wa
@@ -70,6 +70,11 @@ def all_kinds() -> Sizes:
     return replace(laikago_feet(), contacts=32, sides=2, kinds=kinds)
 
 
+def recording(sizes: Sizes, sweeps: int = 50) -> Sizes:
+    """The same for kernels of the adjoint, with room for so many sweeps of the solver."""
+    return replace(sizes, sweeps=sweeps)
+
+
 def measure(
     jobs: Sequence[Job], module_dir: str | os.PathLike | None = None, threads: int | None = None
 ) -> list[Resources]:
@@ -80,7 +85,7 @@ def measure(
     wp.init()  # before there are threads that would do it twice
     kernels = [job.factory(REALS[job.dtype], job.sizes) for job in jobs]
     # longest first, so that no core is idle while the other compiles the slowest
-    order = sorted(range(len(jobs)), key=lambda k: -len(jobs[k].sizes.kinds))
+    order = sorted(range(len(jobs)), key=lambda k: (-jobs[k].sizes.sweeps, -len(jobs[k].sizes.kinds)))
     found: dict[int, Resources] = {}
 
     def run(k: int) -> None:
@@ -145,8 +150,9 @@ def main() -> None:
     options = parser.parse_args()
     models = {"laikago_feet": laikago_feet(), "all kinds of pairs": all_kinds()}
     jobs = [
-        Job(name, make_rollout, sizes, dtype, arch)
+        Job(name, factory, recording(sizes) if factory is make_rollout_adjoint else sizes, dtype, arch)
         for name, sizes in models.items()
+        for factory in (make_rollout, make_rollout_adjoint)
         for dtype in options.dtype
         for arch in options.arch
     ]

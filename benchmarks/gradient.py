@@ -100,7 +100,9 @@ def measure(plan: Plan, dtype: str, solver: str, threads: int = 1) -> dict:
         for name, names in (("backward", ()), ("backward, parameters", PARAMETERS)):
             loss, inputs = robots.graph(names)
             gradients: list[torch.Tensor] = []
-            seconds = timed(lambda loss=loss, inputs=inputs, out=gradients: out.extend(torch.autograd.grad(loss, inputs)))
+            seconds = timed(
+                lambda loss=loss, inputs=inputs, out=gradients: out.extend(torch.autograd.grad(loss, inputs))
+            )
             if not all(bool(g.isfinite().all()) for g in gradients):
                 raise SystemExit(f"No figures: {dtype}, {solver}: a gradient is not finite.")
             note(name, seconds, plan.steps)
