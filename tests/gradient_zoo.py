@@ -5,16 +5,28 @@ and shapes of all types that overlap at random poses: contacts within a tree, be
 """
 
 import warnings
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
+from unittest.mock import patch
 
 import numpy as np
 import torch
+from warp_articulated.kernels.types import Sizes
 
 import warp_articulated as wa
+from warp_articulated import batch
 from warp_articulated.model import WORLD, Body, Drive, DriveType, JointType, Shape, ShapeType, assemble
+from warp_articulated.topology import sizes_of
 
 STEPS = [0.03 * 8.0**-k for k in range(7)]  # of differences, relative to the size of the input
+POINTS = 2 * len(STEPS)  # that a derivative takes
+
+ABSENT = {"armature": 1e-3}  # size of an input that is zero everywhere, if not 1
+
+# Gradients are exact but for rounding; what limits the comparison is the difference quotient. One that agrees with
+# itself to DOUBT is compared, to TOLERANCE; measured errors are about a third of the doubt.
+TOLERANCE, DOUBT = 1e-6, 5e-7
 
 FREE, HINGE, SLIDER, BALL = JointType.FREE, JointType.REVOLUTE, JointType.PRISMATIC, JointType.SPHERICAL
 TREES = {  # body: parent, joint
@@ -99,6 +111,24 @@ def zoo_model(seed=0):
     return assemble("zoo", bodies, shapes, drives)
 
 
+@cache
+def toy_model():
+    """A trunk with a driven leg, whose foot is in the ground, and an arm on a ball joint."""
+    rng = np.random.default_rng(5)
+    joints = {"trunk": (WORLD, FREE), "leg": (0, HINGE), "arm": (0, BALL)}
+    bodies = [
+        Body(
+            name, parent, name, kind, pos=rng.normal(size=3) * 0.1, quat=unit(rng, 4), axis=unit(rng, 3), mass=1.0,
+            com=rng.normal(size=3) * 0.05, inertia=random_inertia(rng, 1.0), damping=0.1,
+        )
+        for name, (parent, kind) in joints.items()
+    ]  # fmt: skip
+    foot = Shape(ShapeType.SPHERE, 1, np.array([0.3]), np.array([0.05, 0.0, -0.1]), name="foot")
+    plane = Shape(ShapeType.PLANE, WORLD, np.zeros(0), name="plane")
+    drive = Drive("leg", DriveType.POSITION, kp=50.0, kd=2.0)
+    return assemble("toy", bodies, [foot, plane], [drive], pairs=[(0, 1, 0.4, 0.2)])
+
+
 def zoo_states(sim, seed=0):
     """States that overlap in many ways, rates of about 1, controls that bring some drives to their limits."""
     rng = np.random.default_rng(seed)
@@ -120,91 +150,121 @@ def zoo_states(sim, seed=0):
     return [torch.as_tensor(x, dtype=sim.dtype) for x in (q, qd, u)]
 
 
+# -- gradients against difference quotients
+
+
 @dataclass(frozen=True)
 class Agreement:
-    """Of gradients with difference quotients, per environment and direction: (num_envs, directions) each."""
+    """Of gradients with difference quotients, (num_envs, directions) each."""
 
     error: torch.Tensor  # relative to the largest of an environment's directional derivatives
-    doubt: torch.Tensor  # of the quotients themselves, on the same scale: rounding, curvature, and kinks
-    slope: torch.Tensor  # the directional derivatives
+    doubt: torch.Tensor  # of the quotients themselves, on the same scale: rounding, curvature, kinks
+    slope: torch.Tensor  # the directional derivatives, by differences
 
-    def kept(self, doubt):
-        """Samples whose quotients are worth comparing with."""
-        return self.doubt < doubt
+    @property
+    def kept(self):
+        """Samples whose quotients are worth comparing with. Decided without a look at the gradient."""
+        return self.doubt < DOUBT
 
 
-def directional_errors(sim, q, qd, u, steps=1, names=None, directions=2, seed=0, **options):
+def assert_agreement(agreement, nonzero=(), least=0.5):
+    """All kept samples match; most are kept (of a single input a share of `least`), and `nonzero` inputs matter."""
+    for name, found in agreement.items():
+        kept = found.kept
+        assert kept.double().mean() > least, (name, found.doubt)
+        assert found.error[kept].max() < TOLERANCE, (name, found.error, found.doubt)
+    assert torch.cat([found.kept.flatten() for found in agreement.values()]).double().mean() > 0.8
+    for name in nonzero:
+        assert (agreement[name].kept & (agreement[name].slope.abs() > 1e-6)).any(), f"{name} does nothing here"
+
+
+def directional_errors(sim, q, qd, u, steps=1, names=None, directions=2, seed=0, params=None, **options):
     """Agreement of gradients with central differences of the same program, per input: {name: Agreement}.
 
-    The loss weighs the last state at random, one loss per environment; `names` are parameters, by default all of them.
-    There may be fewer states than environments in `sim`: then that many points are evaluated at once.
+    The loss weighs the last state at random, one loss per environment; `names` are parameters, by default all of them,
+    `params` values that differ from the simulator's. There may be fewer states than environments in `sim`: the others
+    then evaluate further points at the same time.
     """
     gen = torch.Generator().manual_seed(seed)
     num_envs, copies = len(q), sim.num_envs // len(q)
     assert num_envs * copies == sim.num_envs
-    names = list(sim.params) if names is None else names
+    params = {} if params is None else params
     inputs = {"q": q, "qd": qd, "u": u[:, None].expand(-1, steps, -1)}
-    inputs |= {name: sim.params[name][:num_envs] for name in names}
+    inputs |= {
+        name: params.get(name, sim.params[name][:num_envs]) for name in {**dict.fromkeys(names or sim.params), **params}
+    }
     weights = torch.randn((num_envs, q.shape[1] + qd.shape[1]), generator=gen, dtype=q.dtype)
-    weights = tiled(weights, copies)
+    weights = repeated(weights, copies)
 
     def last_state(inputs):
-        params = {name: x for name, x in inputs.items() if name in sim.params}
         controls = inputs["u"].transpose(0, 1).contiguous()
-        with warnings.catch_warnings():  # coarse steps may run away; their quotients are then not used
+        params = {name: x for name, x in inputs.items() if name in sim.params}
+        with warnings.catch_warnings():  # long steps may make an environment run away; they are then not used
             warnings.simplefilter("ignore", RuntimeWarning)
             qs, qds = sim.rollout(inputs["q"], inputs["qd"], controls, params=params, **options)
         return torch.cat([qs[-1], qds[-1]], -1)
 
-    wide = {name: tiled(x, copies).requires_grad_() for name, x in inputs.items()}
+    wide = {name: repeated(x, copies).requires_grad_() for name, x in inputs.items()}
     start = last_state(wide)
     gradients = torch.autograd.grad((weights * start).sum(), list(wide.values()))
-    wide = {name: x.detach() for name, x in wide.items()}
+    wide, start = {name: x.detach() for name, x in wide.items()}, start.detach()
+
+    def loss_changes(name, points):
+        changes = []
+        for k in range(0, len(points), copies):
+            some = points[k : k + copies]
+            some += [inputs[name]] * (copies - len(some))
+            change = weights * (last_state({**wide, name: torch.cat(some)}) - start)
+            changes.append(change.sum(-1).view(copies, num_envs))
+        return torch.cat(changes)[: len(points)]
+
     agreement = {}
     for (name, x), gradient in zip(inputs.items(), gradients, strict=True):
         if x.numel() == 0:
             continue
         ways = [allowed(name, x, torch.randn(x.shape, generator=gen, dtype=x.dtype)) for _ in range(directions)]
-        points = [x + h * sign * d for d in ways for h in STEPS for sign in (1, -1)]
-        points += [x] * (-len(points) % copies)
-        losses = []
-        for k in range(0, len(points), copies):
-            end = last_state({**wide, name: torch.cat(points[k : k + copies])})
-            losses.append((weights * (end - start.detach())).sum(-1).view(copies, num_envs))
-        losses = torch.cat(losses)[: 2 * directions * len(STEPS)].view(directions, len(STEPS), 2, num_envs)
-        slope, doubt = map(torch.stack, zip(*map(quotients, losses)))
+        points = [x + sign * h * d for d in ways for h in STEPS for sign in (1, -1)]
+        changes = loss_changes(name, points).view(directions, len(STEPS), 2, num_envs)
+        slope, doubt = map(torch.stack, zip(*map(quotients, changes), strict=True))
         product = torch.stack([(gradient[:num_envs] * d).flatten(1).sum(-1) for d in ways])
-        size = slope.abs().amax(0).clamp(min=1e-9)
+        size = slope.abs().amax(0).clamp(min=1e-5)  # less is rounding
         agreement[name] = Agreement(((slope - product).abs() / size).T, (doubt / size).T, slope.T)
     return agreement
 
 
-def quotients(losses):
-    """Derivative of a loss from its change (steps, 2, num_envs) by steps forth and back, and how doubtful that is.
+def quotients(changes):
+    """Derivative of a loss from its changes (steps, 2, num_envs) by STEPS forth and back, and how doubtful that is.
 
-    Long steps suffer from curvature, short ones from rounding: the best of all pairs of neighbouring steps is the one
-    that agrees best with itself. A kink nearby, or right here, makes quotients to the right and to the left differ
-    however short the steps are.
+    Long steps suffer from curvature, short ones from rounding. Of all quotients, plain and extrapolated to steps of
+    zero, the best is the one that agrees best with that from the next longer steps. A kink nearby, or right here, makes
+    the slopes to the right and to the left differ however short the steps are.
     """
-    h = torch.tensor(STEPS, dtype=losses.dtype)[:, None]
-    right, left = losses[:, 0] / h, -losses[:, 1] / h
-    central = (right + left) / 2
-    ratio = STEPS[0] / STEPS[1]
-    right, left = ((ratio * side[1:] - side[:-1]) / (ratio - 1) for side in (right, left))
-    doubt = torch.maximum((central[1:] - central[:-1]).abs(), (right - left).abs())
-    doubt, best = doubt.nan_to_num(nan=torch.inf).min(0)
-    slope = (ratio**2 * central[1:] - central[:-1]) / (ratio**2 - 1)
-    return slope.gather(0, best[None])[0], doubt
+    h = torch.tensor(STEPS, dtype=changes.dtype)[:, None]
+    right, left = changes[:, 0] / h, -changes[:, 1] / h
+    kink = (extrapolated(right, 1) - extrapolated(left, 1)).abs()
+    plain = (right + left) / 2
+    slopes, doubts = [], []
+    for slope in (plain, extrapolated(plain, 2)):
+        slopes.append(slope[1:])
+        doubts.append(torch.maximum((slope[1:] - slope[:-1]).abs(), kink[-len(slope) + 1 :]))
+    doubt, best = torch.cat(doubts).nan_to_num(nan=torch.inf).min(0)
+    return torch.cat(slopes).gather(0, best[None])[0], doubt
 
 
-def tiled(x, copies):
-    return x.repeat(copies, *[1] * (x.ndim - 1))
+def extrapolated(slopes, order):
+    """To steps of length zero, each from a slope and the one before; their errors grow like h^order."""
+    ratio = (STEPS[0] / STEPS[1]) ** order
+    return (ratio * slopes[1:] - slopes[:-1]) / (ratio - 1)
+
+
+def repeated(x, copies):
+    return x.detach().repeat(copies, *[1] * (x.ndim - 1))
 
 
 def allowed(name, x, d):
     """A direction in which the input may go, as large as the input: inertia stays symmetric, what is absent, absent."""
-    finite = torch.where(torch.isfinite(x), x, 0.0).abs()
-    d = torch.where(torch.isfinite(x), d, 0.0) * (finite + max(0.1 * float(finite.max()), 1e-3))
+    size = torch.where(torch.isfinite(x), x, 0.0).abs()
+    d = torch.where(torch.isfinite(x), d, 0.0) * (size + (0.1 * float(size.max()) or ABSENT.get(name, 1.0)))
     if name == "inertia":
         return (d + d.mT) / 2
     if name == "frictionloss":
@@ -212,7 +272,33 @@ def allowed(name, x, d):
     return d
 
 
+# -- simulators
+
+
+@contextmanager
+def one_kernel(*models, max_contacts=32, sweeps=50):
+    """Simulators made within share compiled kernels that have room for each of the models: compiling takes the time."""
+    sizes = [vars(sizes_of(model, max_contacts)) for model in models]
+    most = {name: max(size[name] for size in sizes) for name in sizes[0] if name != "kinds"}
+    kinds = {kind for size in sizes for kind in size["kinds"]}
+
+    def shared(model, max_contacts):
+        own = sizes_of(model, max_contacts)
+        assert all(getattr(own, name) <= most[name] for name in most) and kinds.issuperset(own.kinds), own
+        return Sizes(**most, kinds=tuple(sorted(kinds)))
+
+    with patch.object(batch, "sizes_of", shared), patch.object(batch, "SWEEP_STEPS", (sweeps,)):
+        yield
+
+
+def small_simulator(model, num_envs=1, dtype="float64", **options):
+    """Of Laikago on its feet, or a model that is no larger: these share their kernels throughout the tests."""
+    with one_kernel(wa.load("laikago_feet")):
+        return wa.Simulator(model, num_envs, device="cpu", dtype=dtype, **{"validate": False, **options})
+
+
 def zoo_simulator(num_envs=8, **options):
-    return wa.Simulator(
-        zoo_model(), num_envs, device="cpu", dtype="float64", **{"dt": 2e-3, "max_contacts": 32, "validate": False, **options}
-    )
+    with one_kernel(zoo_model()):
+        return wa.Simulator(
+            zoo_model(), num_envs, device="cpu", dtype="float64", **{"dt": 2e-3, "validate": False, **options}
+        )

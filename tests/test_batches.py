@@ -290,12 +290,3 @@ def test_step_without_torch_refuses_arrays_of_the_wrong_shape(laikago):
     q, qd, u = (wp.zeros((2, n), dtype=wp.float32, device="cpu") for n in (laikago.nq, laikago.nv, laikago.nu))
     with pytest.raises(ValueError, match=r"state_out has an array of shape \(2, 3\)"):
         sim.step_warp((q, qd), u, (wp.zeros((2, 3), dtype=wp.float32, device="cpu"), qd))
-
-
-@pytest.mark.parametrize("question", ["link_poses", "mass_matrix", "contacts", "step"])
-def test_gradients_are_refused_rather_than_dropped(laikago, question):
-    sim = simulator(laikago, 2, "float32", dt=1e-3)
-    q, qd = sim.initial_state()
-    arguments = (q.requires_grad_(), qd) if question in ("contacts", "step") else (q.requires_grad_(),)
-    with pytest.raises(NotImplementedError, match="not implemented yet"):
-        getattr(sim, question)(*arguments)
