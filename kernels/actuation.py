@@ -137,11 +137,11 @@ def make_actuation(t, s):
                 kp, kd = drive_gains(model, params, env, k)
                 damping = h * kp + kd
                 force = drive_target(model, params, env, k, u[k], q[model.dof_q[j]]) - damping * qd[j]
-                if wp.abs(force) <= limit:
+                if wp.abs(force) > limit:
+                    count = add_row(model, rows, count, DRIVE, k, j, real(1.0), -limit * h, limit * h)
+                else:  # also if it is not a number: the environment then runs away and is stopped
                     dofs[j].u = dofs[j].u + force
                     dofs[j].diagonal = dofs[j].diagonal + h * damping
-                else:
-                    count = add_row(model, rows, count, DRIVE, k, j, real(1.0), -limit * h, limit * h)
         return count
 
     @wp.func
@@ -166,7 +166,7 @@ def make_actuation(t, s):
                 kp, kd = drive_gains(model, params, env, k)
                 damping = h * kp + kd
                 force = drive_target(model, params, env, k, u[k], q[model.dof_q[j]]) - damping * qd[j]
-                if wp.abs(force) <= limit:
+                if not (wp.abs(force) > limit):
                     drive_target_adjoint(model, params, env, k, u, q, force_bar, q_bar, u_bar, params_bar)
                     qd_bar[j] = qd_bar[j] - damping * force_bar
                     d_bar = diagonal_bar(model, dofs[j], bars[j])

@@ -10,6 +10,7 @@ import torch
 from . import checks
 from .autograd import ContactOutputs, ForwardDynamics, LinkPoses
 from .batch import Batch
+from .eager import eager
 from .kernels.diagnostics import make_diagnostics
 from .kernels.jacobians import make_jacobians
 from .kernels.queries import (
@@ -59,6 +60,7 @@ class Diagnostics:
 class Queries(Batch):
     """What can be asked of a Simulator without stepping it."""
 
+    @eager
     def forward_dynamics(self, q, qd, tau, *, params: Mapping | None = None) -> torch.Tensor:
         """Accelerations (num_envs, nv) from joint forces tau (num_envs, nv), without contacts.
 
@@ -81,6 +83,7 @@ class Queries(Batch):
         self._run(make_forward_dynamics_adjoint, params, q, qd, tau, *outputs_bar, *bars, params_bar)
         return bars[2], bars[0], bars[1]
 
+    @eager
     def mass_matrix(self, q, *, params: Mapping | None = None) -> torch.Tensor:
         """Joint-space inertia (num_envs, nv, nv), armature included."""
         q, qd = self._state(q, None)
@@ -90,6 +93,7 @@ class Queries(Batch):
         self._run(make_mass_matrix, own, q, qd, M)
         return M
 
+    @eager
     def link_poses(self, q, *, params: Mapping | None = None) -> torch.Tensor:
         """World position and quaternion xyzw (num_envs, links, 7) of every link, in the order of model.link_names."""
         q, _ = self._state(q, None)
@@ -109,6 +113,7 @@ class Queries(Batch):
         self._run(make_link_poses_adjoint, params, self._frames, q, still, *outputs_bar, q_bar, unused, params_bar)
         return (q_bar,)
 
+    @eager
     def contacts(self, q, qd, u=None, *, params: Mapping | None = None) -> Contacts:
         """The contacts that a step of dt from this state would resolve, and their impulses."""
         q, qd = self._state(q, qd)
@@ -137,6 +142,7 @@ class Queries(Batch):
         self._run(make_contacts_adjoint, params, q, qd, u, *outputs_bar, *bars, params_bar)
         return bars[2], bars[0], bars[1]
 
+    @eager
     def jacobians(self, q, qd, u=None, *, params: Mapping | None = None) -> tuple[torch.Tensor, torch.Tensor]:
         """Dense derivatives of one step of dt, all in one launch.
 
@@ -158,6 +164,7 @@ class Queries(Batch):
         self._run(make_jacobians, own, q, qd, u, *scratch, A, B, self._types.ParamsBar())
         return A, B
 
+    @eager
     def diagnose(self, qs, qds, u, *, params: Mapping | None = None) -> Diagnostics:
         """How converged, and how far from a switch, the steps of a trajectory are: where to trust its gradient.
 

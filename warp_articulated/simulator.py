@@ -10,6 +10,7 @@ import warp as wp
 
 from . import checks
 from .autograd import Rollout, Step
+from .eager import eager
 from .kernels.rollout import make_rollout, make_rollout_adjoint
 from .queries import Queries
 
@@ -37,6 +38,7 @@ class Simulator(Queries):
         validate: refuse states and controls that are not finite; by default on the CPU only, where it costs no sync.
     """
 
+    @eager
     def step(self, q, qd, u=None, *, substeps: int | None = None, params: Mapping | None = None):
         """State after one control step of `substeps` times dt.
 
@@ -56,6 +58,7 @@ class Simulator(Queries):
         self._report()
         return q, qd
 
+    @eager
     def rollout(
         self, q, qd, u, *, substeps: int | None = None, params: Mapping | None = None,
         checkpoint_every: int | str = 1,
@@ -110,6 +113,7 @@ class Simulator(Queries):
 
     # -- without torch
 
+    @eager
     def step_warp(self, state_in, control: wp.array, state_out) -> None:
         """One control step on Warp arrays: state_in and state_out are (q, qd), control is (num_envs, nu)."""
         self._check_warp(state_in=state_in, control=control, state_out=state_out)
@@ -120,6 +124,7 @@ class Simulator(Queries):
         self._run(make_rollout, {}, self.substeps, self.substeps, u, q, qd, self._diverged, self._dropped)
         self._report()
 
+    @eager
     def step_adjoint_warp(self, state_in, control: wp.array, state_bar, control_bar: wp.array) -> None:
         """Adjoint of `step_warp` on Warp arrays.
 
@@ -156,7 +161,7 @@ class Simulator(Queries):
                 f"{len(bad)} of {self.num_envs} environments diverged and were stopped where they were, first "
                 f"environment {int(bad[0])} at step {int(self._diverged[bad[0]])}; see Simulator.diverged.",
                 RuntimeWarning,
-                stacklevel=3,
+                stacklevel=4,
             )
         dropped = int(self._dropped.sum())
         if dropped and not self._told_of_drops:
@@ -165,7 +170,7 @@ class Simulator(Queries):
                 f"{dropped} contacts had no room in the list of {self._sizes.contacts} per environment, so the "
                 "shallowest were left out; see Simulator(max_contacts=...) and Simulator.dropped_contacts.",
                 RuntimeWarning,
-                stacklevel=3,
+                stacklevel=4,
             )
 
 
