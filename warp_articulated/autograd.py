@@ -41,12 +41,12 @@ class Step(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx, sim, substeps: int, names: Sequence[str], u, q, qd, *values):
-        qs, qds = sim._forward(substeps, 1, u[None], q, qd, dict(zip(names, values, strict=True)))
+        q_next, qd_next = sim._forward_one(substeps, u, q, qd, dict(zip(names, values, strict=True)))
         ctx.sim, ctx.substeps, ctx.every, ctx.names = sim, substeps, 1, names
         ctx.diverged = sim._diverged.clone()
         ctx.set_materialize_grads(False)
         ctx.save_for_backward(u, q, qd, *values)
-        return qs[1], qds[1]
+        return q_next, qd_next
 
     @staticmethod
     @once_differentiable

@@ -54,7 +54,7 @@ class Simulator(Queries):
         if self._differentiates(u, q, qd, *own.values()):
             q, qd = Step.apply(self, substeps, tuple(own), u, q, qd, *own.values())
         else:
-            q, qd = (states[1] for states in self._forward(substeps, 1, u[None], q, qd, own))
+            q, qd = self._forward_one(substeps, u, q, qd, own)
         self._report()
         return q, qd
 
@@ -97,6 +97,13 @@ class Simulator(Queries):
         else:
             self._run(make_rollout, params, substeps, stride, u, qs, qds, diverged, dropped)
         return qs, qds
+
+    def _forward_one(self, substeps, u, q, qd, params):
+        """One control: copies of the state, stepped in place."""
+        q, qd = q.detach().clone(), qd.detach().clone()
+        rows = (x[None].expand(2, -1, -1) for x in (q, qd))  # before and after are the same memory
+        self._run(make_rollout, params, substeps, substeps, u[None], *rows, self._diverged, self._dropped)
+        return q, qd
 
     def _launch_adjoint(self, params, *arguments) -> None:
         self._run(make_rollout_adjoint, params, *arguments)
