@@ -290,3 +290,18 @@ def test_step_without_torch_refuses_arrays_of_the_wrong_shape(laikago):
     q, qd, u = (wp.zeros((2, n), dtype=wp.float32, device="cpu") for n in (laikago.nq, laikago.nv, laikago.nu))
     with pytest.raises(ValueError, match=r"state_out has an array of shape \(2, 3\)"):
         sim.step_warp((q, qd), u, (wp.zeros((2, 3), dtype=wp.float32, device="cpu"), qd))
+
+
+def test_callers_treatment_of_subnormals_matters_neither_way(laikago):
+    """Kernels take subnormal numbers as zero, for speed, and leave the caller's setting as it was."""
+    sim = simulator(laikago, 2, "float32", dt=1e-3, threads=2)
+    results = []
+    for flush in (False, True):
+        torch.set_flush_denormal(flush)
+        try:
+            q, qd = sim.initial_state()
+            results.append(sim.step(q, qd + 1e-30))
+            assert (np.float32(1e-39) * np.float32(1.0) == 0.0) == flush
+        finally:
+            torch.set_flush_denormal(False)
+    assert_same_bits(*results)
