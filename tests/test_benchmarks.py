@@ -11,6 +11,7 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "benchmarks"))
 
+import gradient
 import machine
 import mujoco_twin
 import scaling
@@ -75,3 +76,20 @@ def test_quick_throughput_run_writes_valid_results(tmp_path, capsys):
     assert [r["links"] for r in results["chains"]["rows"]] == [10, 20]
     assert set(results["startup"]) == {"cold", "warm"}
     assert "MuJoCo" in capsys.readouterr().out
+
+
+def test_gradient_benchmark_measures_and_reports():
+    line = gradient.measure(gradient.QUICK, "float32", "early exit 1e-5")
+    assert all(line[key] > 0 for key in ("forward", "backward", "backward, parameters", "jacobians"))
+    assert line["backward / forward"] == line["backward"] / line["forward"]
+    memory = gradient.rollout_memory(8, 50, "sqrt")
+    assert memory["state_bytes"] == 4 * 8 * 50 * 37 and memory["extra_bytes"] >= 0
+    results = {"cost": [line], "memory": [memory], "first_gradient_seconds": {"cold": 20.0, "warm": 0.5}}
+    text = gradient.report(results)
+    assert "early exit 1e-5" in text and "First gradient: 20.0 s" in text
+
+
+def test_gradient_benchmark_refuses_robots_that_fell(monkeypatch):
+    monkeypatch.setattr(gradient, "stands", lambda model, q: "a robot fell")
+    with pytest.raises(SystemExit, match="No figures: float32, early exit 1e-5: a robot fell"):
+        gradient.Robots(gradient.QUICK, "float32", "early exit 1e-5", 1)
