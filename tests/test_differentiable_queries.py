@@ -152,6 +152,26 @@ def test_diagnostics_take_a_rollout_as_it_is():
     assert (seen.contacts[0] == sim.contacts(q, qd, u).active.sum(1)).all()
 
 
+@pytest.mark.parametrize("dt", [1e-3, 2e-4])
+def test_a_standing_robot_is_not_near_a_switch(dt):
+    """However small the steps: its feet then rest less deep, and fall less far in a step."""
+    model = wa.load("laikago_feet")
+    sim = small_simulator(model, 1, dt=dt)
+    u = sim.initial_control().repeat(int(0.3 / dt), 1, 1)
+    qs, qds = sim.rollout(*sim.initial_state(), u)
+    late = slice(len(u) - 20, len(u))
+    seen = sim.diagnose(qs[late], qds[late], u[late])
+    assert (seen.contacts == 4).all() and not seen.near_switch().any(), seen
+
+
+def test_diagnostics_need_every_state():
+    sim, q, qd, u = touching()
+    controls = u.expand(7, -1, -1).contiguous()
+    qs, qds = sim.rollout(q, qd, controls, checkpoint_every=3)
+    with pytest.raises(ValueError, match="checkpoint_every=1"):
+        sim.diagnose(qs, qds, controls)
+
+
 def test_drive_near_its_limit_is_near_a_switch():
     model = wa.load("pendulum1")
     sim = small_simulator(model, 2)

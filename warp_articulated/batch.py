@@ -54,6 +54,8 @@ class Batch:
         max_contacts: int = 32,
         validate: bool | None = None,
     ):
+        given = dict(locals())
+        self._options = {name: given[name] for name in given if name not in ("self", "model", "num_envs")}
         if not isinstance(model, Model):
             raise TypeError(f"model is a {type(model).__name__}; it must be a Model, as wa.load(...) returns.")
         dtype = str(dtype).removeprefix("torch.")
@@ -112,6 +114,10 @@ class Batch:
             **dict.fromkeys((make_link_poses, make_link_poses_adjoint), tree),
         }
 
+    def __reduce__(self):
+        """Copies and pickles are made anew from the model and the options: kernels and devices stay where they are."""
+        return _remake, (type(self), self.model, self.num_envs, self._options)
+
     # -- what a user starts from
 
     def initial_state(self) -> tuple[torch.Tensor, torch.Tensor]:
@@ -145,17 +151,22 @@ class Batch:
         }
         check_rows(self.model, own)
         if self.validate:
-            check_values(own)
+            check_values(own, self.params)
         if "inertia" in own:  # the kernels read one half of it
             own["inertia"] = 0.5 * (own["inertia"] + own["inertia"].mT)
         return own
 
     def _run(self, factory, params: Mapping[str, torch.Tensor], *arguments) -> None:
         """Launch the kernel that a factory makes; params as from _own_params."""
+        if any(value._version for value in self.params.values()):
+            raise RuntimeError(
+                "Simulator.params was changed in place. Its tensors are shared by all environments and by gradients on "
+                "their way: clone one, change the clone and hand it in, as in step(..., params={'mass': mass})."
+            )
         kernel = factory(self._real, self._kernel_sizes[factory])
         struct, held = self._params, self._held
         if params:
-            struct, held = params_struct(self._types, {**self.params, **params})
+            struct, held = params_struct(self._types, params, base=self._params)
         self._launcher.run(kernel, self._model, struct, list(arguments))
         del held  # alive until the launch has returned; on CUDA torch's allocator keeps stream order
 
@@ -182,6 +193,10 @@ class Batch:
     def _without_gradients(self, name: str, *inputs: torch.Tensor) -> None:
         if self._differentiates(*inputs):
             raise NotImplementedError(f"Simulator.{name} has no gradients; call it under torch.no_grad().")
+
+
+def _remake(kind, model: Model, num_envs: int, options: dict):
+    return kind(model, num_envs, **options)
 
 
 def _quaternions(model: Model) -> tuple[list[int], list[str]]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import threading
 from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
 
@@ -31,21 +32,23 @@ class Launcher:
         self._shares = list(pairwise(bounds))
         self._pool = ThreadPoolExecutor(self.threads - 1) if self.threads > 1 else None
         self._recorded: dict[wp.Kernel, tuple[list[wp.Launch], list]] = {}
+        self._lock = threading.Lock()  # recorded launches hold the arguments of one call at a time
 
     def run(self, kernel: wp.Kernel, model, params, arguments: list) -> None:
         """Launch over all environments; returns when the CPU has done it, or CUDA has queued it.
 
         arguments: torch tensors, Warp arrays or numbers.
         """
-        commands = self._commands(kernel, [model, params], arguments)
-        if self.device.is_cuda:
-            stream = wp.stream_from_torch(torch.cuda.current_stream(self.device.ordinal))
-            commands[0].launch(stream=stream)
-            return
-        jobs = [self._pool.submit(_launch_on_cpu, command) for command in commands[1:]] if self._pool else []
-        _launch_on_cpu(commands[0])
-        for job in jobs:
-            job.result()
+        with self._lock:
+            commands = self._commands(kernel, [model, params], arguments)
+            if self.device.is_cuda:
+                stream = wp.stream_from_torch(torch.cuda.current_stream(self.device.ordinal))
+                commands[0].launch(stream=stream)
+                return
+            jobs = [self._pool.submit(_launch_on_cpu, command) for command in commands[1:]] if self._pool else []
+            _launch_on_cpu(commands[0])
+            for job in jobs:
+                job.result()
 
     def _commands(self, kernel: wp.Kernel, structs: list, arguments: list) -> list[wp.Launch]:
         if kernel not in self._recorded:
@@ -58,6 +61,8 @@ class Launcher:
                 )
                 for first, end in self._shares
             ]  # fmt: skip
+            for command in commands:
+                command.fwd_args = None  # or the first call's tensors would live as long as the simulator
             self._recorded[kernel] = (commands, structs)
             return commands
         commands, last = self._recorded[kernel]

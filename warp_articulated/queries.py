@@ -48,13 +48,15 @@ class Diagnostics:
     sweeps: torch.Tensor  # int, solver iterations made
     residual: torch.Tensor  # N s, largest change of an impulse in the last sweep
     margin: torch.Tensor  # smallest relative distance of an impulse, a drive or an impact from where its law switches
-    gap: (
-        torch.Tensor
-    )  # m or rad, smallest distance of a pair of shapes from touching or parting, or a joint from a limit
+    gap: torch.Tensor  # m or rad, smallest distance of a pair from touching or parting, or of a joint from a limit
+    fall: float  # m, |gravity| dt^2: how far the velocity of one step of free fall leads in a step
 
-    def near_switch(self, margin: float = 1e-3, gap: float = 1e-6) -> torch.Tensor:
-        """(T, num_envs) bool: steps so close to a switch that their gradient may hold on one side only."""
-        return (self.margin < margin) | (self.gap < gap)
+    def near_switch(self, margin: float = 1e-3, gap: float | None = None) -> torch.Tensor:
+        """(T, num_envs) bool: steps so close to a switch that their gradient may hold on one side only.
+
+        gap: m or rad; by default a hundredth of `fall`, to which the depth of resting contacts is proportional.
+        """
+        return (self.margin < margin) | (self.gap < (0.01 * self.fall if gap is None else gap))
 
 
 class Queries(Batch):
@@ -172,6 +174,11 @@ class Queries(Batch):
             qs, qds: states before the steps, (T, num_envs, ...) or, as `rollout` returns them, one more.
             u: (T, num_envs, nu). With substeps, only the first step of each control is looked at.
         """
+        if len(qs) < len(u):
+            raise ValueError(
+                f"qs has {len(qs)} states for {len(u)} controls; diagnose needs the state before every control, as "
+                "rollout returns them with checkpoint_every=1."
+            )
         u = checks.state("u", u, (-1, self.num_envs, self.model.nu), self._like, self.validate)
         steps = u.shape[0]
         qs = checks.state("qs", qs[:steps], (steps, self.num_envs, self.model.nq), self._like, self.validate)
@@ -182,4 +189,5 @@ class Queries(Batch):
         if steps:
             states = (x.detach() for x in (u, qs, qds))
             self._run(make_diagnostics, own, *states, counts, residual, margin, gap)
-        return Diagnostics(counts[..., 0], counts[..., 1], counts[..., 2], residual, margin, gap)
+        fall = float(abs(self.model.gravity).max()) * self.dt**2
+        return Diagnostics(counts[..., 0], counts[..., 1], counts[..., 2], residual, margin, gap, fall)

@@ -1,0 +1,82 @@
+"""What a simulator does as a Python object: threads, copies, lifetime, parameters changed behind its back."""
+
+import copy
+import gc
+import pickle
+import weakref
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import pytest
+import torch
+from gradient_zoo import small_simulator
+from test_gradient_torch import toy_inputs
+
+import warp_articulated as wa
+
+
+def test_threads_that_share_a_simulator_get_their_own_gradients():
+    sim, q, qd, u = toy_inputs(2, steps=50)
+
+    def gradient(k):
+        start = (q + 1e-3 * k).requires_grad_()
+        qs, qds = sim.rollout(start, qd, u)
+        return torch.autograd.grad(qs[-1].pow(2).sum() + qds[-1].sum(), start)[0]
+
+    expected = [gradient(k) for k in range(4)]
+    with ThreadPoolExecutor(4) as pool:
+        for _ in range(5):
+            assert all(torch.equal(a, b) for a, b in zip(pool.map(gradient, range(4)), expected, strict=True))
+
+
+def test_simulator_and_trajectory_are_freed_after_a_backward_pass():
+    sim, q, qd, u = toy_inputs(2)
+    u.requires_grad_()
+    qs, qds = sim.rollout(q, qd, u)
+    qs[-1].sum().backward()
+    alive = [weakref.ref(x) for x in (sim, qs, qds)]
+    del sim, qs, qds
+    gc.collect()
+    assert [x() for x in alive] == [None] * 3
+
+
+def test_copies_and_pickles_simulate_the_same():
+    sim, q, qd, u = toy_inputs(2)
+    sim = wa.Simulator(sim.model, 2, device="cpu", dtype="float64", dt=1e-3, erp=0.1, friction="pyramid", threads=1)
+    expected = sim.step(q, qd, u[0])
+    for other in (copy.deepcopy(sim), pickle.loads(pickle.dumps(sim))):
+        assert all(torch.equal(a, b) for a, b in zip(other.step(q, qd, u[0]), expected, strict=True))
+
+
+def test_default_parameters_cannot_be_changed_in_place():
+    sim, q, qd, u = toy_inputs(2)
+    sim.params["friction"][0] = 0.3  # would be that of all environments
+    with pytest.raises(RuntimeError, match="changed in place"):
+        sim.step(q, qd, u[0])
+
+
+def test_numpy_parameters_may_change_before_the_backward_pass():
+    sim, q, qd, u = toy_inputs(2)
+    start = q.clone().requires_grad_()
+    mu = np.full((2, 1), 0.4)
+    loss = sim.rollout(start, qd, u, params={"friction": mu})[1][-1].sum()
+    (before,) = torch.autograd.grad(loss, start, retain_graph=True)
+    mu[:] = 0.0
+    (after,) = torch.autograd.grad(loss, start)
+    assert torch.equal(before, after)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "message"),
+    [
+        ("inertia", -torch.eye(3), "negative principal moment"),
+        ("lower", 2.0, r"params\['lower'\] is above params\['upper'\]"),
+        ("friction", 1j, "must be a tensor or numbers"),
+    ],
+)
+def test_impossible_parameters_are_refused(name, value, message):
+    sim = small_simulator(wa.load("laikago_feet"), 1, validate=True)
+    if name == "lower":
+        value = torch.where(sim.params["lower"].isfinite(), sim.params["upper"] + value, sim.params["lower"])
+    with pytest.raises((ValueError, TypeError), match=message):
+        sim.step(*sim.initial_state(), params={name: value})
