@@ -257,11 +257,6 @@ def make_pgs(t, s):
         return vec3(on, ot, os), vec3(G[0, 0] * on, tt, ts)
 
     @wp.func
-    def spread(o: real, row: int, num_packs: int, dx: wp.array(dtype=pack), E: wp.array2d(dtype=pack)):
-        for c in range(num_packs):
-            E[row, c] = E[row, c] + dx[c] * o
-
-    @wp.func
     def share(dx: real, x: real):
         """dx as a part of x, the impulse that it belongs to; a large number if there is none in the end."""
         return wp.where(dx == real(0.0), real(0.0), dx / (x + TINY))
@@ -282,23 +277,27 @@ def make_pgs(t, s):
         dn = n0 - x[0]
         dt = t0 - x[1]
         ds = s0 - x[2]
+        dx[r] = dn
+        dx[r + 1] = dt
+        dx[r + 2] = ds
+        for c in range(num_packs):
+            d = dx_packs[c]
+            E_packs[r, c] = E_packs[r, c] + d * omega[0]
+            E_packs[r + 1, c] = E_packs[r + 1, c] + d * omega[1]
+            E_packs[r + 2, c] = E_packs[r + 2, c] + d * omega[2]
+        # the tangents' step came after the normal's, in the pyramid one after the other
+        rise = history[sweep, r] - n0
+        E[r + 1, r] = E[r + 1, r] + omega[1] * rise
+        E[r + 2, r] = E[r + 2, r] + omega[2] * rise
         to_t = omega[1] * (history[sweep, r + 1] - t0)
         to_s = omega[2] * (history[sweep, r + 2] - s0)
         if pyramid != 0:
-            dx[r + 2] = ds
-            spread(omega[2], r + 2, num_packs, dx_packs, E_packs)
-            dx[r + 1] = dt
+            turn = clip(history[sweep, r + 1], contact.mu * history[sweep, r]) - t0
+            E[r + 2, r + 1] = E[r + 2, r + 1] + omega[2] * turn
         else:
             to_t = real(0.6) * (to_t + to_s)
             to_s = to_t
-            dx[r + 2] = ds
-            dx[r + 1] = dt
-            spread(omega[2], r + 2, num_packs, dx_packs, E_packs)
-        spread(omega[1], r + 1, num_packs, dx_packs, E_packs)
-        dx[r] = dn
-        spread(omega[0], r, num_packs, dx_packs, E_packs)
-        to_n = omega[0] * (history[sweep, r] - n0) * inverse(contact.G[0, 0] + real(1.0))
-        E[r, r] = E[r, r] + to_n
+        E[r, r] = E[r, r] + omega[0] * rise * inverse(contact.G[0, 0] + real(1.0))
         E[r + 1, r + 1] = E[r + 1, r + 1] + to_t
         E[r + 2, r + 2] = E[r + 2, r + 2] + to_s
         return larger(moved, share(larger(wp.abs(dn), larger(wp.abs(dt), wp.abs(ds))), x[0]))
@@ -368,7 +367,8 @@ def make_pgs(t, s):
                     x_bar_packs[c] = x_bar_packs[c] + rows[r, c] * omega
                 x_bar[r] = real(0.0)
                 if sweep < moving:
-                    spread(omega, r, num_packs, dx_packs, E_packs)
+                    for c in range(num_packs):
+                        E_packs[r, c] = E_packs[r, c] + dx_packs[c] * omega
                     before = real(0.0)
                     if sweep > 0:
                         before = history[sweep - 1, r]
