@@ -123,116 +123,81 @@ def make_pair_points(t, collision):
     def pair_point_adjoint(
         model: Model, kind: int, feature: int, shape_a: int, a: Pose, b: Pose, p_bar: vec3, n_bar: vec3, z_bar: real
     ):
-        A = PoseBar()
-        B = PoseBar()
+        o = real(0.0)
         nb = vec3(b.R[0, 2], b.R[1, 2], b.R[2, 2])
+        xa = vec3()
+        phia = vec3()
+        sa = vec3()
+        xb = vec3()
+        phib = vec3()
+        sb = vec3()
         if wp.static(SPHERE_PLANE in kinds):
             if kind == SPHERE_PLANE:
-                x, r, y, phib = collision.sphere_plane_point_adjoint(a.x, a.size[0], b.x, nb, p_bar, n_bar, z_bar)
-                A.x = x
-                A.size[0] = r
-                B.x = y
-                B.phi = phib
+                xa, ra, xb, phib = collision.sphere_plane_point_adjoint(a.x, a.size[0], b.x, nb, p_bar, n_bar, z_bar)
+                sa = vec3(ra, o, o)
         if wp.static(CAPSULE_PLANE in kinds):
             if kind == CAPSULE_PLANE:
-                x, phia, size, y, phib = collision.capsule_plane_point_adjoint(
+                xa, phia, sa, xb, phib = collision.capsule_plane_point_adjoint(
                     feature, a.x, a.R, a.size, b.x, nb, p_bar, n_bar, z_bar
                 )
-                A.x = x
-                A.phi = phia
-                A.size = size
-                B.x = y
-                B.phi = phib
         if wp.static(BOX_PLANE in kinds):
             if kind == BOX_PLANE:
-                x, phia, size, y, phib = collision.box_plane_point_adjoint(
+                xa, phia, sa, xb, phib = collision.box_plane_point_adjoint(
                     feature, a.x, a.R, a.size, b.x, nb, p_bar, n_bar, z_bar
                 )
-                A.x = x
-                A.phi = phia
-                A.size = size
-                B.x = y
-                B.phi = phib
         if wp.static(CYLINDER_PLANE in kinds):
             if kind == CYLINDER_PLANE:
-                x, phia, size, y, phib = collision.cylinder_plane_point_adjoint(
+                xa, phia, sa, xb, phib = collision.cylinder_plane_point_adjoint(
                     feature, a.x, a.R, a.size, b.x, nb, p_bar, n_bar, z_bar
                 )
-                A.x = x
-                A.phi = phia
-                A.size = size
-                B.x = y
-                B.phi = phib
         if wp.static(MESH_PLANE in kinds):
             if kind == MESH_PLANE:
                 vertex = model.vertices[model.vertex_start[shape_a] + feature]
-                x, phia, _vertex_bar, y, phib = collision.mesh_plane_point_adjoint(
+                xa, phia, _vertex_bar, xb, phib = collision.mesh_plane_point_adjoint(
                     a.x, a.R, vertex, b.x, nb, p_bar, n_bar, z_bar
                 )
-                A.x = x
-                A.phi = phia
-                B.x = y
-                B.phi = phib
         if wp.static(SPHERE_SPHERE in kinds):
             if kind == SPHERE_SPHERE:
-                x, r, y, rb = collision.sphere_sphere_point_adjoint(a.x, a.size[0], b.x, b.size[0], p_bar, n_bar, z_bar)
-                A.x = x
-                A.size[0] = r
-                B.x = y
-                B.size[0] = rb
+                xa, ra, xb, rb = collision.sphere_sphere_point_adjoint(
+                    a.x, a.size[0], b.x, b.size[0], p_bar, n_bar, z_bar
+                )
+                sa = vec3(ra, o, o)
+                sb = vec3(rb, o, o)
         if wp.static(SPHERE_CAPSULE in kinds):
             if kind == SPHERE_CAPSULE:
-                x, r, y, phib, sb = collision.sphere_capsule_point_adjoint(
+                xa, ra, xb, phib, sb = collision.sphere_capsule_point_adjoint(
                     a.x, a.size[0], b.x, b.R, b.size, p_bar, n_bar, z_bar
                 )
-                A.x = x
-                A.size[0] = r
-                B.x = y
-                B.phi = phib
-                B.size = sb
+                sa = vec3(ra, o, o)
         if wp.static(SPHERE_BOX in kinds):
             if kind == SPHERE_BOX:
-                x, r, y, phib, sb = collision.sphere_box_point_adjoint(
+                xa, ra, xb, phib, sb = collision.sphere_box_point_adjoint(
                     a.x, a.size[0], b.x, b.R, b.size, p_bar, n_bar, z_bar
                 )
-                A.x = x
-                A.size[0] = r
-                B.x = y
-                B.phi = phib
-                B.size = sb
+                sa = vec3(ra, o, o)
         if wp.static(CAPSULE_CAPSULE in kinds):
             if kind == CAPSULE_CAPSULE:
-                x, phia, size, y, phib, sb = collision.capsule_capsule_point_adjoint(
+                xa, phia, sa, xb, phib, sb = collision.capsule_capsule_point_adjoint(
                     feature, a.x, a.R, a.size, b.x, b.R, b.size, p_bar, n_bar, z_bar
                 )
-                A.x = x
-                A.phi = phia
-                A.size = size
-                B.x = y
-                B.phi = phib
-                B.size = sb
         if wp.static(CAPSULE_BOX in kinds):
             if kind == CAPSULE_BOX:
-                x, phia, size, y, phib, sb = collision.capsule_box_point_adjoint(
+                xa, phia, sa, xb, phib, sb = collision.capsule_box_point_adjoint(
                     feature, a.x, a.R, a.size, b.x, b.R, b.size, p_bar, n_bar, z_bar
                 )
-                A.x = x
-                A.phi = phia
-                A.size = size
-                B.x = y
-                B.phi = phib
-                B.size = sb
         if wp.static(BOX_BOX in kinds):
             if kind == BOX_BOX:
-                x, phia, size, y, phib, sb = collision.box_box_point_adjoint(
+                xa, phia, sa, xb, phib, sb = collision.box_box_point_adjoint(
                     feature, a.x, a.R, a.size, b.x, b.R, b.size, p_bar, n_bar, z_bar
                 )
-                A.x = x
-                A.phi = phia
-                A.size = size
-                B.x = y
-                B.phi = phib
-                B.size = sb
+        A = PoseBar()
+        A.x = xa
+        A.phi = phia
+        A.size = sa
+        B = PoseBar()
+        B.x = xb
+        B.phi = phib
+        B.size = sb
         return A, B
 
     return SimpleNamespace(**locals())
