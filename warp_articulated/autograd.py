@@ -19,10 +19,10 @@ class Rollout(torch.autograd.Function):
     """(states, controls, parameters) -> states at every `every`-th control; returns 1 + ceil(T / every) rows."""
 
     @staticmethod
-    def forward(ctx, sim, substeps: int, every: int, names: Sequence[str], u, q, qd, *values):
-        qs, qds = sim._forward(substeps, every, u, q, qd, dict(zip(names, values, strict=True)))
+    def forward(ctx, sim, counts, substeps: int, every: int, names: Sequence[str], u, q, qd, *values):
+        qs, qds = sim._forward(counts, substeps, every, u, q, qd, dict(zip(names, values, strict=True)))
         ctx.sim, ctx.substeps, ctx.every, ctx.names = sim, substeps, every, names
-        ctx.diverged = sim._diverged.clone()
+        ctx.diverged = counts[0]
         ctx.set_materialize_grads(False)
         ctx.save_for_backward(u, qs, qds, *values)
         return qs, qds
@@ -33,17 +33,17 @@ class Rollout(torch.autograd.Function):
         u, qs, qds, *values = ctx.saved_tensors
         adjoint = RolloutAdjoint(ctx, u, values)
         q_bar, qd_bar = adjoint.run(qs, qds, qs_bar, qds_bar)
-        return None, None, None, None, adjoint.u_bar, q_bar, qd_bar, *adjoint.params_bar
+        return None, None, None, None, None, adjoint.u_bar, q_bar, qd_bar, *adjoint.params_bar
 
 
 class Step(torch.autograd.Function):
     """A rollout of one control that keeps its inputs and returns the next state alone."""
 
     @staticmethod
-    def forward(ctx, sim, substeps: int, names: Sequence[str], u, q, qd, *values):
-        q_next, qd_next = sim._forward_one(substeps, u, q, qd, dict(zip(names, values, strict=True)))
+    def forward(ctx, sim, counts, substeps: int, names: Sequence[str], u, q, qd, *values):
+        q_next, qd_next = sim._forward_one(counts, substeps, u, q, qd, dict(zip(names, values, strict=True)))
         ctx.sim, ctx.substeps, ctx.every, ctx.names = sim, substeps, 1, names
-        ctx.diverged = sim._diverged.clone()
+        ctx.diverged = counts[0]
         ctx.set_materialize_grads(False)
         ctx.save_for_backward(u, q, qd, *values)
         return q_next, qd_next
@@ -55,7 +55,7 @@ class Step(torch.autograd.Function):
         adjoint = RolloutAdjoint(ctx, u[None], values)
         bars = [None if bar is None else torch.stack([torch.zeros_like(bar), bar]) for bar in (q_next_bar, qd_next_bar)]
         q_bar, qd_bar = adjoint.run(q[None], qd[None], *bars)
-        return None, None, None, adjoint.u_bar[0], q_bar, qd_bar, *adjoint.params_bar
+        return None, None, None, None, adjoint.u_bar[0], q_bar, qd_bar, *adjoint.params_bar
 
 
 class RolloutAdjoint:
@@ -103,7 +103,7 @@ class RolloutAdjoint:
         """The states within a segment, by the forward kernel itself: the same to the last bit."""
         if self.substeps == 1:
             u = u[:-1]  # the state after the last step is not needed
-        return self.sim._forward(self.substeps, 1, u, q, qd, self.params, every_step=True)
+        return self.sim._forward(self.sim._counts(), self.substeps, 1, u, q, qd, self.params, every_step=True)
 
     def _launch(self, start, u, u_bar, qs, qds, qs_bar, qds_bar, stride, q_bar, qd_bar):
         self.sim._launch_adjoint(

@@ -51,11 +51,12 @@ class Simulator(Queries):
         u = self._control(u)
         own = self._own_params(params)
         substeps = self._substeps(substeps)
+        counts = self._counts()
         if self._differentiates(u, q, qd, *own.values()):
-            q, qd = Step.apply(self, substeps, tuple(own), u, q, qd, *own.values())
+            q, qd = Step.apply(self, counts, substeps, tuple(own), u, q, qd, *own.values())
         else:
-            q, qd = self._forward_one(substeps, u, q, qd, own)
-        self._report()
+            q, qd = self._forward_one(counts, substeps, u, q, qd, own)
+        self._report(counts)
         return q, qd
 
     @eager
@@ -75,34 +76,33 @@ class Simulator(Queries):
         own = self._own_params(params)
         substeps = self._substeps(substeps)
         every = checks.interval("checkpoint_every", checkpoint_every, u.shape[0])
+        counts = self._counts()
         if self._differentiates(u, q, qd, *own.values()):
-            states = Rollout.apply(self, substeps, every, tuple(own), u, q, qd, *own.values())
+            states = Rollout.apply(self, counts, substeps, every, tuple(own), u, q, qd, *own.values())
         else:
-            states = self._forward(substeps, every, u, q, qd, own)
-        self._report()
+            states = self._forward(counts, substeps, every, u, q, qd, own)
+        self._report(counts)
         return states
 
-    def _forward(self, substeps, every, u, q, qd, params, every_step=False):
+    def _counts(self) -> tuple[torch.Tensor, torch.Tensor]:
+        """For one call: where each environment ran away (-1: nowhere), and how many contacts it dropped."""
+        return torch.full_like(self._diverged, -1), torch.zeros_like(self._dropped)
+
+    def _forward(self, counts, substeps, every, u, q, qd, params, every_step=False):
         """Run the rollout kernel; `every_step`: for the backward pass, with the states between the controls."""
         stride = 1 if every_step else every * substeps
         rows = 1 - (-u.shape[0] * substeps // stride)
         qs, qds = q.new_empty(rows, *q.shape), qd.new_empty(rows, *qd.shape)
         qs[0], qds[0] = q.detach(), qd.detach()
-        diverged, dropped = self._diverged, self._dropped
-        if every_step:
-            diverged, dropped = torch.empty_like(diverged), torch.empty_like(dropped)
-        if u.shape[0] == 0:
-            diverged.fill_(-1)
-            dropped.zero_()
-        else:
-            self._run(make_rollout, params, substeps, stride, u, qs, qds, diverged, dropped)
+        if u.shape[0] > 0:
+            self._run(make_rollout, params, substeps, stride, u, qs, qds, *counts)
         return qs, qds
 
-    def _forward_one(self, substeps, u, q, qd, params):
+    def _forward_one(self, counts, substeps, u, q, qd, params):
         """One control: copies of the state, stepped in place."""
         q, qd = q.detach().clone(), qd.detach().clone()
         rows = (x[None].expand(2, -1, -1) for x in (q, qd))  # before and after are the same memory
-        self._run(make_rollout, params, substeps, substeps, u[None], *rows, self._diverged, self._dropped)
+        self._run(make_rollout, params, substeps, substeps, u[None], *rows, *counts)
         return q, qd
 
     def _launch_adjoint(self, params, *arguments) -> None:
@@ -128,8 +128,9 @@ class Simulator(Queries):
             wp.copy(after, before)
         q, qd = (_in_place(after) for after in state_out)
         u = control.reshape((1, *control.shape))
-        self._run(make_rollout, {}, self.substeps, self.substeps, u, q, qd, self._diverged, self._dropped)
-        self._report()
+        counts = self._counts()
+        self._run(make_rollout, {}, self.substeps, self.substeps, u, q, qd, *counts)
+        self._report(counts)
 
     @eager
     def step_adjoint_warp(self, state_in, control: wp.array, state_bar, control_bar: wp.array) -> None:
@@ -143,7 +144,7 @@ class Simulator(Queries):
         u, u_bar = wp.to_torch(control)[None], wp.to_torch(control_bar)[None]
         qs, qds = q[None], qd[None]
         if self.substeps > 1:
-            qs, qds = self._forward(self.substeps, 1, u, q, qd, {}, every_step=True)
+            qs, qds = self._forward(self._counts(), self.substeps, 1, u, q, qd, {}, every_step=True)
         never = torch.full_like(self._diverged, 1)
         stride = self.substeps + 1  # no further gradients come in on the way
         bars = [wp.to_torch(x) for x in state_bar]
@@ -158,8 +159,9 @@ class Simulator(Queries):
             for array, size in zip(value if len(sizes) == 2 else [value], sizes, strict=True):
                 checks.warp_array(name, array, (self.num_envs, size), self._real, self.device)
 
-    def _report(self) -> None:
-        """Say at once that environments ran away, where looking costs no synchronisation."""
+    def _report(self, counts: tuple[torch.Tensor, torch.Tensor]) -> None:
+        """Keep what a call counted; say at once that environments ran away, where looking costs no synchronisation."""
+        self._diverged, self._dropped = counts
         if not self.device.is_cpu:
             return
         bad = self.diverged
