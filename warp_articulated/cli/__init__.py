@@ -20,8 +20,8 @@ import numpy as np
 if TYPE_CHECKING:
     import torch
 
-    from .model import Model
-    from .simulator import Simulator
+    from ..model import Model
+    from ..simulator import Simulator
 
 # torch, Warp and USD are imported where they are used: `--help` and usage errors should not wait for them.
 
@@ -140,7 +140,7 @@ def _simulate(options: argparse.Namespace) -> int:
 
     import warp_articulated as wa
 
-    from .files import check_output_path
+    from ..files import check_output_path
 
     wp.config.log_level = wp.LOG_WARNING  # our own progress lines say what is going on
     # find out before the work, not after it, that the result could not be kept
@@ -181,7 +181,7 @@ def _simulate(options: argparse.Namespace) -> int:
 
 def joint_offsets(model: Model, num_envs: int, size: float, seed: int) -> np.ndarray:
     """Random offsets (num_envs, nq) of joints with one degree of freedom, so that q0 plus them keeps their limits."""
-    from .model import JointType
+    from ..model import JointType
 
     links = np.flatnonzero(np.isin(model.joint_type, (JointType.REVOLUTE, JointType.PRISMATIC)))
     at, dof = model.q_start[links], model.v_start[links]
@@ -200,7 +200,7 @@ def _run(
     """The last q, the frames (frames, envs, nq) of the film, and the seconds that the steps took."""
     import torch
 
-    from .usd import frame_rows
+    from ..usd import frame_rows
 
     u = torch.as_tensor(np.array(model.u0)).to(q).expand(min(CHUNK, options.steps), options.envs, model.nu).contiguous()
     print(f"compiling kernels for {sim.device} ... (cached for the next time)", flush=True)
@@ -234,9 +234,9 @@ def _synchronize(tensor: torch.Tensor) -> None:
 
 
 def _write(options: argparse.Namespace, model: Model, q: np.ndarray, film: np.ndarray) -> None:
-    from .layout import automatic_spacing
-    from .render import render_png
-    from .usd import export_usd
+    from ..layout import automatic_spacing
+    from ..render import render_png
+    from ..usd import export_usd
 
     if options.usd is not None:
         whole = [e for e in range(film.shape[1]) if np.isfinite(film[:, e]).all()]
