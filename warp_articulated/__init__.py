@@ -1,21 +1,26 @@
 """Batch simulation of articulated robots with contacts, one robot per thread, in NVIDIA Warp."""
 
 from .combine import combine
+from .layout import Camera
 from .loading import load
 from .model import Model, ModelError
 from .queries import Contacts, Diagnostics
 from .render import render, render_png
 from .scene_files import scene_names
 from .simulator import Simulator
+from .trajectory import Trajectory, TrajectoryWriter
 from .usd import export_usd
 
 __version__ = "0.1.0"
 __all__ = [
+    "Camera",
     "Contacts",
     "Diagnostics",
     "Model",
     "ModelError",
     "Simulator",
+    "Trajectory",
+    "TrajectoryWriter",
     "combine",
     "export_usd",
     "load",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from numbers import Integral, Real
 
+import numpy as np
 import torch
 import warp as wp
 
@@ -57,10 +58,12 @@ def quaternions(q: torch.Tensor, starts: list[int], names: list[str]) -> None:
 def state(name: str, value, shape: tuple[int, ...], like: torch.Tensor, finite: bool) -> torch.Tensor:
     """The tensor, contiguous; `like` gives the dtype and device it must have.
 
+    value: a torch tensor, or an array of another library that speaks DLPack (numpy, Warp, JAX, CuPy), taken as it lies
+        in memory, without a copy.
     shape: -1 stands for any length.
     """
     if not isinstance(value, torch.Tensor):
-        raise TypeError(f"{name} is a {type(value).__name__}; it must be a torch tensor (torch.as_tensor makes one).")
+        value = _from_dlpack(name, value)
     meant = "(" + ", ".join("T" if n < 0 else str(n) for n in shape) + ("," if len(shape) == 1 else "") + ")"
     if value.ndim != len(shape) or any(n >= 0 and n != m for n, m in zip(shape, value.shape, strict=True)):
         raise ValueError(f"{name} has shape {tuple(value.shape)}; it must be {meant}.")
@@ -75,6 +78,20 @@ def state(name: str, value, shape: tuple[int, ...], like: torch.Tensor, finite: 
         bad = torch.nonzero(~torch.isfinite(value).all(-1))[0]
         raise ValueError(f"{name} has a number that is not finite, first in environment {int(bad[axis])}.")
     return value.contiguous()
+
+
+def _from_dlpack(name: str, value) -> torch.Tensor:
+    if not hasattr(value, "__dlpack__"):
+        raise TypeError(
+            f"{name} is a {type(value).__name__}; it must be a torch tensor (torch.as_tensor makes one) or an array "
+            "that speaks DLPack (numpy, Warp, JAX, CuPy)."
+        )
+    if isinstance(value, np.ndarray) and not value.flags.writeable:
+        value = value.copy()  # numpy hands out no read-only memory
+    try:
+        return torch.from_dlpack(value)
+    except (TypeError, ValueError, RuntimeError, BufferError) as error:
+        raise TypeError(f"{name} is a {type(value).__name__} that DLPack cannot pass to torch: {error}.") from None
 
 
 def warp_array(name: str, value, shape: tuple[int, ...], dtype, device: wp.Device) -> None:

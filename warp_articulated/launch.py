@@ -26,7 +26,7 @@ class Launcher:
 
     def __init__(self, device: wp.Device, num_envs: int, threads: int | None):
         self.device = device
-        threads = checks.whole("threads", threads, 1) if threads is not None else _cores()
+        threads = checks.whole("threads", threads, 1) if threads is not None else cores()
         self.threads = min(threads, num_envs) if device.is_cpu else 1
         bounds = [num_envs * k // self.threads for k in range(self.threads + 1)]
         self._shares = list(pairwise(bounds))
@@ -107,7 +107,7 @@ def _load(kernel: wp.Kernel, device: wp.Device) -> None:
         wp.config.enable_tiles_in_stack_memory = tiles
 
 
-def _cores() -> int:
+def cores() -> int:
     try:
         return len(os.sched_getaffinity(0))
     except AttributeError:  # not on Linux

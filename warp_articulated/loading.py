@@ -7,6 +7,7 @@ import inspect
 from pathlib import Path
 
 from .model import Model, ModelError
+from .model_file import load_model
 from .scene_files import load_scene, scene_names
 from .urdf import load_urdf
 from .xmlfile import parse_xml
@@ -22,9 +23,9 @@ _OTHERS = {
 
 
 def load(name_or_path: str | Path, **options) -> Model:
-    """The model of a scene's name ("laikago"), a URDF file (.urdf) or an MJCF file (.xml, .mjcf).
+    """The model of a scene's name ("laikago"), or of a file: URDF (.urdf), MJCF (.xml, .mjcf), Model.save's (.npz).
 
-    options: keyword arguments of load_urdf or load_mjcf, whichever reads the file; a scene takes none.
+    options: keyword arguments of load_urdf or load_mjcf, whichever reads the file; a scene or .npz takes none.
     """
     if not isinstance(name_or_path, (str, Path)):
         raise ModelError(f"load: {name_or_path!r} is neither a scene's name nor a path.")
@@ -43,9 +44,12 @@ def load(name_or_path: str | Path, **options) -> Model:
         from .mjcf import load_mjcf
 
         return _call(load_mjcf, path, options)
+    if suffix == ".npz":
+        _check_options(options, (), str(path))
+        return load_model(path)
     more = f": {_OTHERS[suffix]}" if suffix in _OTHERS else ""
     raise ModelError(
-        f"{path}: files of kind {suffix or 'without a suffix'} are not read{more}; .urdf, .xml, .mjcf are."
+        f"{path}: files of kind {suffix or 'without a suffix'} are not read{more}; .urdf, .xml, .mjcf, .npz are."
     )
 
 
@@ -58,7 +62,7 @@ def _call(reader, path: Path, options: dict) -> Model:
 def _check_options(options: dict, accepted, what: str) -> None:
     for name in options:
         if name not in accepted:
-            listed = f"it takes {', '.join(accepted)}" if accepted else "a scene takes no options"
+            listed = f"it takes {', '.join(accepted)}" if accepted else "it takes none"
             raise ModelError(f"load: the option {name!r} does not apply to {what}; {listed}.")
 
 

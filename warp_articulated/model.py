@@ -9,6 +9,7 @@ The joint's frame stands at `joint_pos`, `joint_quat` in the parent link; at q =
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from enum import IntEnum
@@ -210,6 +211,19 @@ class Model:
         if u.shape != self.u0.shape:
             raise ModelError(f"{self.name}: u0 has {u.size} entries, the model has {self.nu} drives.")
         return replace(self, q0=_frozen(q), u0=_frozen(u))
+
+    def save(self, path: str | os.PathLike) -> None:
+        """Write the model as one .npz file, meshes included; `load` reads it back to the last bit."""
+        from .model_file import save_model
+
+        save_model(path, self)
+
+    @staticmethod
+    def load(path: str | os.PathLike) -> Model:
+        """The model of a file that `save` wrote; wa.load reads it too, and many other kinds of file."""
+        from .model_file import load_model
+
+        return load_model(path)
 
     def __str__(self) -> str:
         from .printing import tree

@@ -1,8 +1,9 @@
-"""Progress of long work: library functions call `progress(done, total)`; `Bar` shows it on a terminal."""
+"""Progress of long work: library functions call `progress(done, total)`; `Bar` and `Busy` show it on a terminal."""
 
 from __future__ import annotations
 
 import sys
+import threading
 import time
 from collections.abc import Callable
 from typing import TextIO
@@ -11,49 +12,69 @@ Progress = Callable[[int, int], None]
 """Called as progress(done, total) while work goes on; done rises to total."""
 
 WIDTH = 30
+PATIENCE = 0.5  # s; shorter work shows nothing
 
 
-class Bar:
-    """A bar with the time that is left, drawn only once the work has lasted longer than `patience` seconds.
+class _Line:
+    """One line of a terminal that is drawn again and again."""
 
-    enabled: None: if the stream is a terminal.
-    """
-
-    def __init__(self, label: str, *, enabled: bool | None = None, patience: float = 0.5, stream: TextIO | None = None):
-        self.label, self.patience = label, patience
-        self.stream = stream or sys.stderr
+    def __init__(self, label: str, *, enabled: bool | None = None, stream: TextIO | None = None):
+        self.label, self.stream = label, stream or sys.stderr
         self.enabled = self.stream.isatty() if enabled is None else enabled
-        self.began = self.drawn = time.perf_counter()
-        self.shown = False
+        self.began = time.perf_counter()
+        self.drawn = False
 
-    def __call__(self, done: int, total: int) -> None:
-        now = time.perf_counter()
-        if not self.enabled or now - self.began < self.patience:
-            return
-        last = done >= total
-        if now - self.drawn < 0.1 and not last:
-            return
-        self.drawn = now
-        share = done / max(total, 1)
-        filled = int(share * WIDTH)
-        left = (now - self.began) * (1.0 - share) / share if share > 0 else 0.0
-        text = f"{now - self.began:.1f} s" if last else f"{left:.0f} s left"
-        self._line(f"{self.label} [{'#' * filled}{'.' * (WIDTH - filled)}] {100 * share:3.0f} %  {text}")
-
-    def _line(self, text: str) -> None:
-        self.shown = True
-        self.stream.write(f"\r\x1b[2K{text}")
+    def draw(self, text: str) -> None:
+        self.drawn = True
+        self.stream.write(f"\r\x1b[2K{self.label} {text}")
         self.stream.flush()
 
     def close(self) -> None:
-        """End the line, so that what is printed next stands below the bar."""
-        if self.shown:
-            self.stream.write("\n")
+        """Erase the line: what was going on is over, and its result is printed next."""
+        if self.drawn:
+            self.stream.write("\r\x1b[2K")
             self.stream.flush()
-            self.shown = False
+            self.drawn = False
+
+    def __exit__(self, *_) -> None:
+        self.close()
+
+
+class Bar(_Line):
+    """A bar with the time that is left. enabled: None: if the stream (stderr by default) is a terminal."""
+
+    last = 0.0
 
     def __enter__(self) -> Bar:
         return self
 
+    def __call__(self, done: int, total: int, note: str = "") -> None:
+        now = time.perf_counter()
+        if not self.enabled or now - self.began < PATIENCE or now - self.last < 0.1:
+            return
+        self.last = now
+        share = done / max(total, 1)
+        filled = int(share * WIDTH)
+        left = f"{(now - self.began) * (1.0 - share) / share:.0f} s left" if share > 0 else ""
+        self.draw(f"[{'#' * filled}{'.' * (WIDTH - filled)}] {100 * share:3.0f} %  {left}  {note}".rstrip())
+
+
+class Busy(_Line):
+    """Counts the seconds of work that cannot tell how far it is, such as compiling."""
+
+    def __enter__(self) -> Busy:
+        self._over = threading.Event()
+        if self.enabled:
+            self._thread = threading.Thread(target=self._count, daemon=True)
+            self._thread.start()
+        return self
+
+    def _count(self) -> None:
+        while not self._over.wait(PATIENCE):
+            self.draw(f"{time.perf_counter() - self.began:.0f} s")
+
     def __exit__(self, *_) -> None:
+        self._over.set()
+        if self.enabled:
+            self._thread.join()
         self.close()

@@ -1,0 +1,187 @@
+"""What the commands share: the options of most of them, and how they talk."""
+
+from __future__ import annotations
+
+import argparse
+import math
+import os
+import re
+from typing import TYPE_CHECKING
+
+from ..progress import Bar, Busy
+
+if TYPE_CHECKING:
+    from ..model import Model
+    from ..simulator import Simulator
+
+OK, FAILED, DIVERGED = 0, 1, 3
+
+
+class Console:
+    """Lines on stdout and progress on stderr, or neither of them with --quiet. Results are printed with print()."""
+
+    def __init__(self, options: argparse.Namespace):
+        self.quiet = options.quiet
+        _start_warp()
+
+    def say(self, text: str) -> None:
+        if not self.quiet:
+            print(text, flush=True)
+
+    def bar(self, label: str) -> Bar:
+        return Bar(label, enabled=False if self.quiet else None)
+
+    def busy(self, label: str) -> Busy:
+        return Busy(label, enabled=False if self.quiet else None)
+
+
+def _start_warp() -> None:
+    """Without Warp's own lines: ours say what is going on, and that there is no GPU is no news (`doctor` tells it)."""
+    import warp as wp
+
+    wp.config.log_level = wp.LOG_WARNING
+    saved, sink = os.dup(2), os.open(os.devnull, os.O_WRONLY)
+    try:
+        os.dup2(sink, 2)  # the missing driver is reported by C code, past Python's sys.stderr
+        wp.init()
+    finally:
+        os.dup2(saved, 2)
+        os.close(saved)
+        os.close(sink)
+
+
+def add_command(commands, name: str, does: str, examples: str, run) -> argparse.ArgumentParser:
+    """A command with its help; `examples` are lines to copy."""
+    command = commands.add_parser(
+        name,
+        help=does,
+        description=does[0].upper() + does[1:] + ".",
+        epilog="examples:\n" + "\n".join(f"  {line.strip()}" for line in examples.strip().splitlines()),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    command.set_defaults(run=run)
+    command.add_argument("--quiet", action="store_true", help="print results and errors only")
+    command.add_argument("--debug", action="store_true", help="show the traceback of an error")
+    return command
+
+
+def add_model(command: argparse.ArgumentParser, *, what: str = "", default: str | None = None) -> None:
+    """The model and how to read it."""
+    text = "a scene's name, or a path to a .urdf, .xml (MJCF) or .npz file" + what
+    command.add_argument(
+        "model", nargs="?" if default else None, default=default, help=text + (" (%(default)s)" if default else "")
+    )
+    group = command.add_argument_group("how a URDF is read")
+    group.add_argument("--floating", action="store_true", help="put the root on a free joint above a ground")
+    group.add_argument("--drive", choices=("torque", "position", "velocity"), help="drives of all joints (torque)")
+    group.add_argument("--kp", type=number, help="gain of position drives, N m/rad")
+    group.add_argument("--kd", type=number, help="gain of position and velocity drives, N m s/rad")
+
+
+def add_simulator(command: argparse.ArgumentParser) -> None:
+    """How it is simulated."""
+    group = command.add_argument_group("simulation")
+    add = group.add_argument
+    add("--dt", type=positive, default=1e-3, help="time step in s (%(default)s)")
+    add("--device", default=None, help="cpu or cuda:0; by default CUDA if there is any")
+    add("--dtype", choices=("float32", "float64"), default="float32", help="precision (%(default)s)")
+    add("--iterations", type=count, default=50, help="sweeps of the contact solver at most (%(default)s)")
+    add("--tolerance", type=number, default=0.0, help="change of impulse in N s at which it stops (%(default)s)")
+    add("--threads", type=count, default=None, help="CPU threads; by default all cores")
+
+
+def add_start(command: argparse.ArgumentParser) -> None:
+    """Where environments start, and what drives them."""
+    group = command.add_argument_group("motion")
+    add = group.add_argument
+    add(
+        "--control",
+        default="hold",
+        help="hold: the default pose; zero; random: new targets every 0.1 s; or an .npz file with u, (steps, nu) or "
+        "(steps, envs, nu) (%(default)s)",
+    )
+    add(
+        "--perturb",
+        type=number,
+        default=0.0,
+        help="random offset of joints at the start, up to so many rad or m (%(default)s)",
+    )
+    add("--seed", type=seed, default=0, help="of random offsets and controls (%(default)s)")
+
+
+def load_model(options: argparse.Namespace) -> Model:
+    import warp_articulated as wa
+
+    names = ("drive", "kp", "kd")
+    given = {name: getattr(options, name) for name in names if getattr(options, name) is not None}
+    if options.floating:
+        given["floating"] = True
+    return wa.load(options.model, **given)
+
+
+def make_simulator(options: argparse.Namespace, model: Model) -> Simulator:
+    import warp_articulated as wa
+
+    return wa.Simulator(
+        model,
+        num_envs=options.envs,
+        device=options.device,
+        dtype=options.dtype,
+        dt=options.dt,
+        iterations=options.iterations,
+        tolerance=options.tolerance,
+        threads=options.threads,
+    )
+
+
+# -- kinds of option values
+
+
+def _whole(text: str, least: int) -> int:
+    if not re.fullmatch(r"-?\d+", text.strip()) or int(text) < least:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of at least {least}")
+    return int(text)
+
+
+def count(text: str) -> int:
+    return _whole(text, 1)
+
+
+def seed(text: str) -> int:
+    return _whole(text, 0)
+
+
+def number(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not (math.isfinite(value) and value >= 0):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of zero or more")
+    return value
+
+
+def positive(text: str) -> float:
+    if not number(text) > 0:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number above zero")
+    return float(text)
+
+
+def picture_size(text: str) -> tuple[int, int]:
+    match = re.fullmatch(r"(\d+)x(\d+)", text.strip())
+    if not match or not all(0 < int(n) <= 16384 for n in match.groups()):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a size like 960x540")
+    return int(match[1]), int(match[2])
+
+
+def id_list(text: str) -> list[int]:
+    """ "0,5,8-11" as numbers."""
+    ids: list[int] = []
+    for part in text.split(","):
+        match = re.fullmatch(r"\s*(\d+)(?:-(\d+))?\s*", part)
+        if not match or (match[2] and int(match[2]) < int(match[1])):
+            raise argparse.ArgumentTypeError(f"{text!r} is not a list of environments like 0,5,8-11")
+        ids += range(int(match[1]), int(match[2] or match[1]) + 1)
+    if len(set(ids)) != len(ids):
+        raise argparse.ArgumentTypeError(f"{text!r} names an environment twice")
+    return ids

@@ -1,0 +1,161 @@
+"""`warp-articulated doctor`: versions, devices, the kernel cache, and a self check of physics and gradients."""
+
+from __future__ import annotations
+
+import argparse
+import math
+import os
+import platform
+import shutil
+import time
+from collections.abc import Callable
+from importlib import metadata
+from pathlib import Path
+
+from .console import FAILED, OK, Console, add_command
+
+EXAMPLES = """
+warp-articulated doctor
+warp-articulated doctor --device cuda:0
+"""
+NEEDED = ("warp-lang", "torch", "numpy", "scipy", "usd-core", "pillow")
+OPTIONAL = {
+    "mujoco": "reads MJCF files",
+    "viser": "shows batches in a browser",
+    "gymnasium": "reinforcement learning",
+    "rsl-rl-lib": "PPO",
+    "matplotlib": "plots of benchmarks",
+}
+
+
+def add(commands) -> None:
+    does = "check this installation: versions, devices, kernel cache, and a short test of physics and gradients"
+    command = add_command(commands, "doctor", does, EXAMPLES, run)
+    command.add_argument("--device", help="cpu or cuda:0; by default CUDA if there is any")
+
+
+def run(options: argparse.Namespace) -> int:
+    console = Console(options)
+    report = _Report()
+    print("versions")
+    _versions(report)
+    print("devices")
+    _devices(report)
+    print("kernel cache")
+    _cache(report)
+    print("self check")
+    _self_check(report, options.device, console)
+    print("all is well" if not report.failed else f"{report.failed} of the checks failed")
+    return FAILED if report.failed else OK
+
+
+class _Report:
+    failed = 0
+
+    def line(self, name: str, text: str, good: bool | None = True) -> None:
+        """good: None: only worth knowing."""
+        mark = {True: "ok", False: "FAIL", None: "-"}[good]
+        self.failed += good is False
+        print(f"  {mark:>4}  {name:16} {text}", flush=True)
+
+
+def _versions(report: _Report) -> None:
+    from warp_articulated import __version__
+
+    report.line("warp-articulated", __version__)
+    report.line("python", platform.python_version())
+    for package in NEEDED:
+        version = _version(package)
+        report.line(package, version or "is not installed", version is not None)
+    for package, purpose in OPTIONAL.items():
+        version = _version(package)
+        report.line(package, version or f"is not installed ({purpose})", True if version else None)
+
+
+def _version(package: str) -> str | None:
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+def _devices(report: _Report) -> None:
+    import torch
+    import warp as wp
+
+    from ..launch import cores
+
+    wp.init()
+    report.line("cpu", f"{cores()} cores that this process may use")
+    cuda = [device for device in wp.get_devices() if device.is_cuda]
+    for device in cuda:
+        report.line(device.alias, f"{device.name}, sm_{device.arch}, {device.total_memory / 2**30:.0f} GiB")
+        report.line(
+            "torch", "sees CUDA" if torch.cuda.is_available() else "is built without CUDA", torch.cuda.is_available()
+        )
+    if not cuda:
+        report.line("cuda", "Warp sees no GPU with a driver; everything runs on the CPU", None)
+
+
+def _cache(report: _Report) -> None:
+    import warp as wp
+
+    folder = Path(wp.config.kernel_cache_dir)
+    files = [f for f in folder.rglob("*") if f.is_file()] if folder.exists() else []
+    size = sum(f.stat().st_size for f in files) / 1e6
+    report.line("folder", f"{folder} (WARP_CACHE_PATH moves it)", os.access(folder, os.W_OK))
+    free = shutil.disk_usage(folder).free / 1e9
+    report.line("size", f"{size:.0f} MB in {len(files)} files, {free:.1f} GB free", free > 0.5)
+
+
+def _self_check(report: _Report, device: str | None, console: Console) -> None:
+    for name, check in CHECKS.items():
+        began = time.perf_counter()
+        try:
+            with console.busy(f"        {name}"):
+                text, good = check(device)
+        except Exception as error:
+            text, good = f"{type(error).__name__}: {error}", False
+        report.line(name, f"{text} ({time.perf_counter() - began:.1f} s)", good)
+
+
+def _pendulum(device: str | None) -> tuple[str, bool]:
+    """Acceleration of a link that hangs at 0.7 rad from the horizontal: -m g l cos(q) / (I + m l^2)."""
+    import torch
+
+    import warp_articulated as wa
+
+    model = wa.load("pendulum1")
+    sim = wa.Simulator(model, dtype="float64", device=device)
+    q, qd = sim.initial_state()
+    q[:] = 0.7
+    found = float(sim.forward_dynamics(q, qd, torch.zeros_like(qd)))
+    m, lever = float(model.mass[0]), float(model.com[0, 1])
+    meant = -m * 9.81 * lever * math.cos(0.7) / (float(model.inertia[0, 0, 0]) + m * lever**2)
+    return f"{found:.6f} rad/s^2, closed form {meant:.6f}", abs(found - meant) < 1e-9 * abs(meant)
+
+
+def _sliding_block(device: str | None) -> tuple[str, bool]:
+    """A block slides 0.1 s with friction mu: x = v n dt - mu g dt^2 n (n + 1) / 2 after n steps, and dx/dmu."""
+    import torch
+
+    import warp_articulated as wa
+
+    sim = wa.Simulator(wa.load("box"), dtype="float64", device=device)
+    q, qd = sim.initial_state()
+    qd[:, 0] = 1.0
+    mu, steps = qd.new_tensor(0.3).requires_grad_(), 100
+    qs, _ = sim.rollout(q, qd, qd.new_zeros(steps, 1, 0), params={"friction": mu})
+    (mu_bar,) = torch.autograd.grad(qs[-1, 0, 0], mu)
+    x, slope = qs[-1, 0, 0].item(), mu_bar.item()
+    meant_slope = -9.81 * sim.dt**2 * steps * (steps + 1) / 2
+    meant = steps * sim.dt + 0.3 * meant_slope
+    good = abs(x - meant) < 1e-5 * meant and abs(slope - meant_slope) < 1e-5 * abs(meant_slope)
+    return f"x {x:.6f} m, closed form {meant:.6f}; dx/dmu {slope:.6f}, {meant_slope:.6f}", good
+
+
+# both compile small kernels, some seconds with an empty cache
+CHECKS: dict[str, Callable[[str | None], tuple[str, bool]]] = {
+    "pendulum": _pendulum,
+    "sliding block": _sliding_block,
+}

@@ -1,0 +1,59 @@
+"""`warp-articulated export`: a model or a trajectory as a file of another kind; the name's ending says which."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from .console import OK, Console, add_command, add_model
+from .source import add_choice, read
+
+EXAMPLES = """
+warp-articulated export run.npz run.usdc
+warp-articulated export run.npz run.html --env-ids 0-15
+warp-articulated export robot.urdf robot.usda --floating
+warp-articulated export robot.urdf robot.npz
+"""
+USD = (".usd", ".usda", ".usdc")
+
+
+def add(commands) -> None:
+    does = "write a model or a trajectory as USD, as an HTML page, or as .npz"
+    command = add_command(commands, "export", does, EXAMPLES, run)
+    add_model(command, what="; an .npz may hold a trajectory")
+    command.add_argument(
+        "output", type=Path, help=".usd, .usda, .usdc: for USD viewers; .html: plays in a browser; .npz"
+    )
+    command.add_argument("--layout", choices=("auto", "hierarchy", "instancer"), default="auto", help="of a USD stage")
+    command.add_argument("--no-physics", action="store_true", help="USD: leave the UsdPhysics schemas out")
+    command.add_argument("--spacing", type=float, help="m between environments; by default as near as they fit")
+    add_choice(command)
+
+
+def run(options: argparse.Namespace) -> int:
+    from ..files import check_output_path
+    from ..trajectory import is_trajectory
+
+    console = Console(options)
+    path = check_output_path(options.output, (*USD, ".html", ".npz"))
+    film = read(options)
+    suffix = path.suffix.lower()
+    with console.bar(f"writing {path}") as bar:
+        if suffix in USD:
+            from ..usd import export_usd
+
+            export_usd(
+                path, film.model, film.q, dt=film.dt, fps=options.fps or 60.0, spacing=options.spacing,
+                layout=options.layout, physics=not options.no_physics, progress=bar,
+            )  # fmt: skip
+        elif suffix == ".html":
+            from ..viewer import record_html
+
+            fps = options.fps or 30.0
+            record_html(path, film.model, film.q, dt=film.dt, fps=fps, spacing=options.spacing, progress=bar)
+        elif is_trajectory(options.model):
+            film.save(path)
+        else:
+            film.model.save(path)
+    console.say(f"wrote {path} ({path.stat().st_size / 1e6:.2f} MB)")
+    return OK
