@@ -194,7 +194,6 @@ def bad_states():
         "flat qd": ((q, qd[0], u), ValueError, r"qd has shape \(2,\); it must be \(3, 2\)"),
         "dtype": ((q.float(), qd, u), TypeError, r"q is torch.float32; this simulator computes in torch.float64"),
         "device": ((q, qd.to("meta"), u), ValueError, "qd is on meta; this simulator is on cpu"),
-        "numpy": ((q.numpy(), qd, u), TypeError, "q is a ndarray; it must be a torch tensor"),
         "list": ((q, qd, [[0.0, 0.0]] * 3), TypeError, "u is a list; it must be a torch tensor"),
     }
 

@@ -1,5 +1,9 @@
-"""The command line with a simulator that only stands still: options, files, messages and exit codes."""
+"""`warp-articulated simulate`: what it writes is what the simulator computed; options, messages and exit codes."""
 
+import os
+import pty
+import subprocess
+import sys
 import types
 
 import numpy as np
@@ -10,85 +14,156 @@ from PIL import Image
 from pxr import Usd
 
 import warp_articulated as wa
-from warp_articulated.cli import joint_offsets, main
+from warp_articulated.cli import main
+from warp_articulated.cli.control import joint_offsets, random_range
 from warp_articulated.model import JointType
 
-
-class StandStill:
-    """Has the Simulator's interface, but every state is the last one."""
-
-    device = "cpu"
-    diverged = torch.zeros(0, dtype=torch.long)
-
-    def __init__(self, model, num_envs, **_):
-        self.model, self.num_envs = model, num_envs
-
-    def initial_state(self):
-        return torch.tensor(self.model.q0).repeat(self.num_envs, 1), torch.zeros(self.num_envs, self.model.nv)
-
-    def rollout(self, q, qd, u):
-        assert u.shape[1:] == (self.num_envs, self.model.nu)
-        return q.expand(len(u) + 1, *q.shape).clone(), qd.expand(len(u) + 1, *qd.shape)
+ROBOT = "laikago_feet"  # its kernels are compiled for other tests too
 
 
-@pytest.fixture
-def still(monkeypatch):
-    monkeypatch.setattr(wa, "load", lambda *_, **__: display_model(), raising=False)
-    monkeypatch.setattr(wa, "Simulator", StandStill, raising=False)
+@pytest.fixture(autouse=True)
+def in_a_folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
 
 
-def test_simulate_writes_a_film_and_a_picture(still, tmp_path, capsys):
-    film, picture = tmp_path / "run.usdc", tmp_path / "end.png"
-    options = ["--envs", "20", "--steps", "120", "--perturb", "0.1", "--usd", str(film), "--png", str(picture)]
-    assert main(["simulate", "any", *options]) == 0
-    stage = Usd.Stage.Open(str(film))
+def simulate(*options):
+    return main(["simulate", ROBOT, *map(str, options)])
+
+
+def test_all_outputs_of_one_run(tmp_path, capsys):
+    small = ("--size", "64x36", "--perturb", 0.1)
+    files = ("--usd", "run.usdc", "--png", "end.png", "--gif", "run.gif", "--npz", "run.npz")
+    assert simulate("--envs", 5, "--steps", 120, *small, *files) == 0
+    film = wa.Trajectory.load("run.npz")
+    assert film.q.shape == (121, 5, film.model.nq) and film.u.shape == (120, 5, film.model.nu)
+    stage = Usd.Stage.Open("run.usdc")
     assert stage.GetEndTimeCode() == 7  # 0.12 s at 60 frames per second
-    assert stage.GetPrimAtPath("/World/env_15") and not stage.GetPrimAtPath("/World/env_16")
-    assert Image.open(picture).size == (960, 540)
+    assert stage.GetPrimAtPath("/World/env_4")
+    assert Image.open("end.png").size == (64, 36)
+    assert Image.open("run.gif").n_frames == 4  # 25 frames per second
     said = capsys.readouterr().out
-    assert "2,400 environment steps" in said and "real time" in said
+    assert "600 environment steps" in said and "steps/s" in said and "real time" in said
+    assert sorted(os.listdir()) == ["end.png", "run.gif", "run.npz", "run.usdc"]
 
 
-def test_diverged_environments_are_told_and_left_out(still, monkeypatch, tmp_path, capsys):
-    monkeypatch.setattr(StandStill, "diverged", torch.tensor([1]))
-    rollout = StandStill.rollout
-
-    def diverging(self, q, qd, u):
-        qs, qds = rollout(self, q, qd, u)
-        qs[1:, 1] = torch.nan
-        return qs, qds
-
-    monkeypatch.setattr(StandStill, "rollout", diverging)
-    film = tmp_path / "run.usda"
-    assert main(["simulate", "any", "--envs", "3", "--steps", "60", "--usd", str(film)]) == 3
-    assert "1 of 3 environments diverged: 1" in capsys.readouterr().err
-    stage = Usd.Stage.Open(str(film))
-    assert [bool(stage.GetPrimAtPath(f"/World/env_{e}")) for e in range(3)] == [True, False, True]
+def test_the_data_are_the_simulators(capsys):
+    assert simulate("--envs", 2, "--steps", 70, "--perturb", 0.1, "--seed", 3, "--npz", "run.npz") == 0
+    film = wa.Trajectory.load("run.npz")
+    sim = wa.Simulator(wa.load(ROBOT), num_envs=2)
+    q, qd = sim.initial_state()
+    q = q + torch.as_tensor(joint_offsets(sim.model, 2, 0.1, 3)).to(q)
+    qs, qds = sim.rollout(q, qd, sim.initial_control().repeat(70, 1, 1))
+    np.testing.assert_array_equal(film.q, qs.numpy())
+    np.testing.assert_array_equal(film.qd, qds.numpy())
+    np.testing.assert_array_equal(film.u[0], sim.initial_control().numpy())
 
 
-def test_an_unwritable_path_is_told_before_the_work(still, monkeypatch, tmp_path, capsys):
-    monkeypatch.setattr(StandStill, "rollout", lambda *_: pytest.fail("it must not simulate"))
-    assert main(["simulate", "any", "--usd", str(tmp_path / "nowhere" / "run.usd")]) == 1
-    error = capsys.readouterr().err
-    assert "nowhere does not exist" in error and "Traceback" not in error
+def test_controls_of_a_file_repeat_a_run(capsys):
+    common = ("--envs", 3, "--perturb", 0.1, "--npz")
+    assert simulate(*common, "first.npz", "--steps", 130, "--control", "random", "--seed", 5) == 0
+    assert simulate(*common, "second.npz", "--control", "first.npz", "--seed", 5) == 0
+    first, second = np.load("first.npz"), np.load("second.npz")
+    for name in ("q", "qd", "u"):
+        np.testing.assert_array_equal(first[name], second[name])
+    assert np.ptp(first["u"], axis=(0, 1)).min() > 0.1  # it moved
+    assert simulate("--steps", 131, *common, "third.npz", "--control", "first.npz") == 1
+    assert "first.npz has controls for 130 steps, but --steps asks for 131." in capsys.readouterr().err
 
 
-def test_an_error_is_one_line_unless_debugging(monkeypatch, capsys):
-    def load(*_):
-        raise ValueError("robot.urdf: it is broken.")
+@pytest.mark.parametrize(
+    ("arrays", "says"),
+    [
+        ({"v": np.zeros((5, 12))}, "there is no array u"),
+        ({"u": np.zeros((5, 3))}, r"u has shape (5, 3)"),
+        ({"u": np.zeros((5, 7, 12))}, r"u has shape (5, 7, 12)"),
+        ({"u": np.full((5, 12), np.nan)}, "not finite"),
+    ],
+)
+def test_a_wrong_control_file_is_told(arrays, says, capsys):
+    np.savez("u.npz", **arrays)
+    assert simulate("--envs", 2, "--control", "u.npz") == 1
+    assert says in capsys.readouterr().err
+    assert simulate("--control", "walk") == 1
+    assert "it must be hold, zero, random or an .npz file" in capsys.readouterr().err
 
-    monkeypatch.setattr(wa, "load", load, raising=False)
-    assert main(["info", "robot.urdf"]) == 1
-    assert capsys.readouterr().err == "warp-articulated: robot.urdf: it is broken.\n"
-    with pytest.raises(ValueError, match="broken"):
-        main(["info", "robot.urdf", "--debug"])
+
+def test_chosen_environments_are_written(capsys):
+    assert simulate("--envs", 6, "--steps", 20, "--env-ids", "1,3-4", "--usd", "run.usda", "--npz", "run.npz") == 0
+    assert wa.Trajectory.load("run.npz").env_ids.tolist() == [1, 3, 4]
+    stage = Usd.Stage.Open("run.usda")
+    assert [bool(stage.GetPrimAtPath(f"/World/env_{e}")) for e in range(6)] == [False, True, False, True, True, False]
+    assert simulate("--envs", 3, "--env-ids", "1,3", "--npz", "run.npz") == 1
+    assert "--env-ids names environment 3, but --envs is 3." in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("wrong", [["--envs", "0"], ["--dt", "-1"], ["--dtype", "float16"], ["--steps", "some"]])
-def test_wrong_options_are_usage_errors(wrong):
+def test_diverged_environments_are_told(monkeypatch, capsys):
+    calls = iter([[], [1], [], []])  # it diverges in the first chunk only, after the launch that compiles
+    monkeypatch.setattr(wa.Simulator, "diverged", property(lambda self: torch.tensor(next(calls, []))))
+    monkeypatch.setattr(wa.Simulator, "_report", lambda *_: None)
+    assert simulate("--envs", 3, "--steps", 120, "--quiet") == 3
+    assert "1 of 3 environments diverged and were stopped: " in capsys.readouterr().err
+
+
+def test_a_real_divergence_is_told_and_the_film_still_written(capsys):
+    np.savez("u.npz", u=np.full((3, 8), 1e30))
+    assert main(["simulate", "ant", "--control", "u.npz", "--dt", "0.1", "--npz", "run.npz"]) == 3
+    assert "1 of 1 environments diverged" in capsys.readouterr().err
+    assert np.isfinite(np.load("run.npz")["q"]).all()
+
+
+def test_an_unwritable_path_is_told_before_the_work(monkeypatch, capsys):
+    monkeypatch.setattr(wa.Simulator, "rollout", lambda *_: pytest.fail("it must not simulate"))
+    for option, name in (("--usd", "run.usd"), ("--gif", "run.gif"), ("--npz", "run.npz"), ("--png", "run.png")):
+        assert simulate(option, f"nowhere/{name}") == 1
+        error = capsys.readouterr().err
+        assert "nowhere does not exist" in error and "Traceback" not in error
+    assert simulate("--usd", "run.obj") == 1
+    assert ".usdc" in capsys.readouterr().err
+
+
+def test_quiet_prints_the_throughput_only(capsys):
+    assert simulate("--steps", 10, "--quiet", "--png", "x.png", "--size", "32x18") == 0
+    out, err = capsys.readouterr()
+    assert len(out.splitlines()) == 1 and "steps/s" in out and err == ""
+
+
+def test_without_a_terminal_there_is_no_bar():
+    done = subprocess.run(
+        [sys.executable, "-m", "warp_articulated", "simulate", "cartpole", "--steps", "20"],
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0 and "\r" not in done.stderr + done.stdout and done.stderr == ""
+
+
+def test_on_a_terminal_there_is_a_bar():
+    mine, its = pty.openpty()
+    command = [sys.executable, "-m", "warp_articulated", "simulate", ROBOT, "--envs", "64", "--steps", "20000"]
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=its) as process:
+        os.close(its)
+        shown = b""
+        while b"% " not in shown:
+            part = os.read(mine, 1000)
+            if not part:
+                break
+            shown += part
+        process.kill()
+    os.close(mine)
+    assert b"simulating [" in shown and b"steps/s" in shown
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        ["--envs", "0"], ["--dt", "-1"], ["--dtype", "float16"], ["--steps", "some"], ["--fps", "0"],
+        ["--env-ids", "3-1"], ["--env-ids", "1,1"], ["--size", "12"], ["--seed", "-1"],
+    ],
+)  # fmt: skip
+def test_wrong_options_are_usage_errors(wrong, capsys):
     with pytest.raises(SystemExit) as stop:
-        main(["simulate", "any", *wrong])
+        main(["simulate", ROBOT, *wrong])
     assert stop.value.code == 2
+    assert "error: argument" in capsys.readouterr().err
 
 
 def test_offsets_move_single_joints_only_and_keep_limits():
@@ -100,3 +175,15 @@ def test_offsets_move_single_joints_only_and_keep_limits():
     assert np.flatnonzero(np.abs(offsets).max(0)).tolist() == sorted(single.tolist())
     assert (model.q0 + offsets)[:, single].max() <= 0.61 + 1e-12
     np.testing.assert_array_equal(offsets, joint_offsets(limited, 100, 0.2, seed=1))
+
+
+@pytest.mark.parametrize("scene", wa.scene_names())
+def test_random_controls_stay_within_the_limits(scene):
+    model = wa.load(scene)
+    low, high = random_range(model)
+    assert (low <= high).all() and np.isfinite([low, high]).all()
+    torque = model.drive_type == 0
+    assert (np.abs(high * model.gear)[torque] <= np.maximum(model.effort[torque], np.abs(model.gear[torque]))).all()
+    dof = model.drive_dof[model.drive_type == 1]
+    target = (high * model.gear)[model.drive_type == 1]
+    assert (target <= np.maximum(model.upper[dof], -np.inf) + 1e-12).all()

@@ -4,10 +4,16 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from .console import OK, Console, add_command, add_model
 from .source import add_choice, read
 
+if TYPE_CHECKING:
+    from ..progress import Progress
+    from ..trajectory import Trajectory
+
+CHUNK = 50  # frames at a time: enough to be fast, few enough to see progress
 EXAMPLES = """
 warp-articulated export run.npz run.usdc
 warp-articulated export run.npz run.html --env-ids 0-15
@@ -40,12 +46,7 @@ def run(options: argparse.Namespace) -> int:
     suffix = path.suffix.lower()
     with console.bar(f"writing {path}") as bar:
         if suffix in USD:
-            from ..usd import export_usd
-
-            export_usd(
-                path, film.model, film.q, dt=film.dt, fps=options.fps or 60.0, spacing=options.spacing,
-                layout=options.layout, physics=not options.no_physics, progress=bar,
-            )  # fmt: skip
+            _export_usd(path, film, options, bar)
         elif suffix == ".html":
             from ..viewer import record_html
 
@@ -57,3 +58,18 @@ def run(options: argparse.Namespace) -> int:
             film.model.save(path)
     console.say(f"wrote {path} ({path.stat().st_size / 1e6:.2f} MB)")
     return OK
+
+
+def _export_usd(path: Path, film: Trajectory, options: argparse.Namespace, progress: Progress) -> None:
+    """Environments keep the numbers that they have in the batch, so this is no plain export_usd."""
+    from ..usd import UsdWriter, frame_rows
+
+    fps = options.fps or 60.0
+    rows = frame_rows(len(film.q), film.dt, fps)
+    with UsdWriter(
+        path, film.model, film.num_envs, fps=fps, env_ids=[int(e) for e in film.env_ids], spacing=options.spacing,
+        layout=options.layout, physics=not options.no_physics,
+    ) as writer:  # fmt: skip
+        for first in range(0, len(rows), CHUNK):
+            writer.write(film.q[rows[first : first + CHUNK]])
+            progress(min(first + CHUNK, len(rows)), len(rows))

@@ -1,0 +1,157 @@
+"""The other commands: info, render, export, bench, doctor; help, versions and errors of all of them."""
+
+import json
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from PIL import Image
+from pxr import Usd
+
+import warp_articulated as wa
+from warp_articulated.cli import doctor, main
+
+ROBOT = "laikago_feet"
+COMMANDS = ("simulate", "view", "info", "render", "export", "bench", "doctor")
+
+
+@pytest.fixture(autouse=True)
+def in_a_folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+
+
+@pytest.fixture
+def film():
+    model = wa.load(ROBOT)
+    q = np.tile(model.q0, (101, 4, 1)) + 0.05 * np.sin(np.arange(101))[:, None, None]
+    result = wa.Trajectory(model, q, 0.01, env_ids=[2, 3, 4, 9])
+    result.save("run.npz")
+    return result
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_help_has_examples(command, capsys):
+    with pytest.raises(SystemExit) as stop:
+        main([command, "--help"])
+    assert stop.value.code == 0
+    said = capsys.readouterr().out
+    assert f"examples:\n  warp-articulated {command}" in said and "--debug" in said and "--quiet" in said
+
+
+def test_version_and_usage(capsys):
+    with pytest.raises(SystemExit) as stop:
+        main(["--version"])
+    assert stop.value.code == 0 and capsys.readouterr().out == f"warp-articulated {wa.__version__}\n"
+    for wrong in ([], ["fly"], ["info"]):
+        with pytest.raises(SystemExit) as stop:
+            main(wrong)
+        assert stop.value.code == 2
+
+
+def test_info_prints_the_tree_and_the_scenes(capsys):
+    assert main(["info", ROBOT]) == 0
+    assert capsys.readouterr().out.strip() == str(wa.load(ROBOT))
+    assert main(["info", "scenes"]) == 0
+    assert [line.split()[0] for line in capsys.readouterr().out.splitlines()] == wa.scene_names()
+
+
+def test_an_error_is_one_line_unless_debugging(capsys):
+    with open("robot.urdf", "w") as file:
+        file.write("<robot name='x'>")
+    assert main(["info", "robot.urdf"]) == 1
+    error = capsys.readouterr().err
+    assert error.startswith("warp-articulated: robot.urdf") and error.count("\n") == 1
+    with pytest.raises(wa.ModelError):
+        main(["info", "robot.urdf", "--debug"])
+
+
+def test_an_unforeseen_error_names_its_type(monkeypatch, capsys):
+    monkeypatch.setattr(wa, "load", lambda *_, **__: {}["missing"])
+    assert main(["info", ROBOT]) == 1
+    assert capsys.readouterr().err == "warp-articulated: KeyError: 'missing'\n"
+
+
+def test_a_reader_that_leaves_early_is_no_error():
+    command = f"{sys.executable} -m warp_articulated info laikago | head -1"
+    done = subprocess.run(command, shell=True, capture_output=True, text=True)
+    assert done.stdout.startswith("laikago") and done.stderr == ""
+
+
+def test_urdf_options_reach_the_importer(capsys):
+    from robots import SCENES
+
+    path = str(SCENES / "laikago.urdf")
+    assert main(["info", path, "--floating", "--drive", "position", "--kp", "77", "--kd", "3"]) == 0
+    said = capsys.readouterr().out
+    assert "free" in said and "position drive, kp 77, kd 3" in said
+    assert main(["info", ROBOT, "--floating"]) == 1
+    assert "the option 'floating' does not apply" in capsys.readouterr().err
+
+
+def test_render_a_model_and_a_film(film, capsys):
+    assert main(["render", ROBOT, "a.png", "--size", "64x36"]) == 0
+    assert Image.open("a.png").size == (64, 36)
+    assert main(["render", "run.npz", "b.png", "--env-ids", "9", "--end", "0.5", "--size", "64x36"]) == 0
+    assert main(["render", "run.npz", "c.gif", "--start", "0.2", "--end", "0.6", "--fps", "10", "--size", "64x36"]) == 0
+    assert Image.open("c.gif").n_frames == 5
+    np.testing.assert_array_equal(np.array(Image.open("b.png")), wa.render(film.model, film.q[50, 3:], size=(64, 36)))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["run.npz", "a.bmp"], ".png"),
+        (["run.npz", "a.png", "--env-ids", "2,5"], "run.npz holds no environment 5; it holds 2-4, 9."),
+        (["run.npz", "a.png", "--start", "2"], "is no part of run.npz, 0 to 1 s"),
+        (["run.npz", "a.png", "--start", "0.5", "--end", "0.2"], "is no part of run.npz"),
+        (["nothing.npz", "a.png"], "there is no such file"),
+    ],
+)
+def test_what_cannot_be_drawn_is_told(film, arguments, says, capsys):
+    assert main(["render", *arguments]) == 1
+    assert says in capsys.readouterr().err
+
+
+def test_export_by_the_names_ending(film, capsys):
+    assert main(["export", "run.npz", "run.usda", "--env-ids", "2,9", "--fps", "30"]) == 0
+    stage = Usd.Stage.Open("run.usda")
+    assert stage.GetEndTimeCode() == 30 and stage.GetPrimAtPath("/World/env_9")
+    assert main(["export", "run.npz", "part.npz", "--start", "0.5", "--env-ids", "3"]) == 0
+    part = wa.Trajectory.load("part.npz")
+    np.testing.assert_array_equal(part.q, film.q[50:, 1:2])
+    assert main(["export", ROBOT, "model.npz"]) == 0
+    assert str(wa.load("model.npz")) == str(film.model)
+    assert main(["export", "model.npz", "still.usda"]) == 0
+    assert Usd.Stage.Open("still.usda").GetEndTimeCode() == 0
+    assert main(["export", ROBOT, "model.step"]) == 1
+    assert ".usdc or .html or .npz" in capsys.readouterr().err
+
+
+def test_bench_measures_and_writes(capsys):
+    options = ["--envs", "1", "4", "--steps", "10", "--repeat", "1", "--gradient", "--json", "result.json"]
+    assert main(["bench", ROBOT, *options]) == 0
+    with open("result.json") as file:
+        rows = json.load(file)["rows"]
+    assert [row["environments"] for row in rows] == [1, 4]
+    assert all(row["us_per_step"] > 0 and row["us_backward"] > 0 and not row["diverged"] for row in rows)
+    said = capsys.readouterr().out.splitlines()
+    assert said[1].split()[0] == "environments" and len(said) == 5
+
+
+def test_doctor_finds_all_well_here(capsys):
+    assert main(["doctor"]) == 0
+    said = capsys.readouterr().out
+    assert "warp-lang" in said and "kernel cache" in said and "all is well" in said and "FAIL" not in said
+
+
+def test_doctor_tells_what_is_wrong(monkeypatch, capsys):
+    def broken(device):
+        raise RuntimeError("no compiler")
+
+    monkeypatch.setattr(doctor, "CHECKS", {"pendulum": broken, "block": lambda device: ("x 1, closed form 2", False)})
+    monkeypatch.setattr(doctor, "NEEDED", ("warp-lang", "no-such-package"))
+    assert main(["doctor"]) == 1
+    said = capsys.readouterr().out
+    assert "FAIL  pendulum         RuntimeError: no compiler" in said
+    assert "FAIL  no-such-package  is not installed" in said and "3 of the checks failed" in said
