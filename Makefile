@@ -5,9 +5,11 @@ PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 OUT    := out
-PIP    := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
+ENVS   ?= 1024
+STEPS  ?= 500
+PIP    := $(BIN)/python -m pip install --disable-pip-version-check --progress-bar on -c constraints.txt
 
-.PHONY: help run test test-all lint bench gradient-report clean
+.PHONY: help run test test-all lint bench docs gradient-report clean
 .DEFAULT_GOAL := help
 
 help:  ## show this list
@@ -15,7 +17,7 @@ help:  ## show this list
 
 run: $(VENV)/.installed-base  ## simulate 1024 Laikago robots, write a USD stage and a picture to out/
 	@mkdir -p $(OUT)
-	$(BIN)/warp-articulated simulate laikago --envs 1024 --steps 500 --perturb 0.05 --seed 0 \
+	$(BIN)/warp-articulated simulate laikago --envs $(ENVS) --steps $(STEPS) --perturb 0.05 \
 		--usd $(OUT)/laikago.usdc --png $(OUT)/laikago.png
 
 test: $(VENV)/.installed-test  ## run the tests, without the slow ones
@@ -32,6 +34,9 @@ lint: $(VENV)/.installed-dev  ## check format, lint and types
 bench: $(VENV)/.installed-bench  ## measure throughput against peers, and the cost of gradients, on this machine
 	$(BIN)/python benchmarks/throughput.py
 	$(BIN)/python benchmarks/gradient.py
+
+docs: $(VENV)/.installed-test  ## write docs/api.md from the docstrings
+	$(BIN)/python docs/make_api.py
 
 gradient-report: $(VENV)/.installed-test  ## check gradients of every parameter in every regime, write docs/gradient_report.md
 	$(BIN)/python benchmarks/gradient_report.py
@@ -54,4 +59,4 @@ $(VENV)/.installed-bench: extras := [bench]
 $(VENV)/.installed-%: pyproject.toml constraints.txt | $(BIN)/python
 	@echo "==> installing warp-articulated$(extras) into $(VENV) (the first time takes some minutes)"
 	@$(PIP) -e '.$(extras)'
-	@touch $@
+	@touch $(VENV)/.installed-base $@

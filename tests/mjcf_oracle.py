@@ -7,7 +7,7 @@ import gymnasium
 import mujoco
 import numpy as np
 
-from warp_articulated.mjcf import load_mjcf
+from warp_articulated.importers.mjcf import load_mjcf
 from warp_articulated.model import WORLD, JointType, link_transforms
 from warp_articulated.rotations import quat_to_matrix
 

@@ -10,9 +10,9 @@ import numpy as np
 import pinocchio as pin
 import pybullet_data
 
+from warp_articulated.importers.urdf import load_urdf
 from warp_articulated.model import NV, JointType, Model
 from warp_articulated.rotations import quat_to_matrix
-from warp_articulated.urdf import load_urdf
 
 SCENES = Path(__file__).resolve().parent.parent / "scenes"
 

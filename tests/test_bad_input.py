@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from warp_articulated.loading import load
+from warp_articulated.importers.loading import load
 from warp_articulated.model import Body, JointType, ModelError, assemble
 
 MASS = '<inertial><mass value="1"/><inertia ixx="1" iyy="1" izz="1"/></inertial>'

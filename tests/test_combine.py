@@ -5,7 +5,7 @@ from itertools import permutations
 import numpy as np
 import pytest
 
-from warp_articulated.combine import combine, disassemble
+from warp_articulated.importers.combine import combine, disassemble
 from warp_articulated.model import (
     WORLD,
     Body,

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from mjcf_oracle import ASSETS, load, random_qpos, write
 
-from warp_articulated.mjcf import load_mjcf
+from warp_articulated.importers.mjcf import load_mjcf
 from warp_articulated.model import ModelError, ShapeType
 from warp_articulated.pairs import SLOTS
 from warp_articulated.rotations import quat_to_matrix

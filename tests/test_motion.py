@@ -13,8 +13,8 @@ from mjcf_oracle import ASSETS, load, our_q, velocity_map, write
 from small_models import DT, INERTIA, hinge, simulator
 
 import warp_articulated as wa
+from warp_articulated.importers.urdf import load_urdf
 from warp_articulated.model import WORLD, Body, Drive, DriveType, JointType, assemble, link_transforms
-from warp_articulated.urdf import load_urdf
 
 
 def free_body(com=(0.0, 0.0, 0.0)):

@@ -5,10 +5,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from warp_articulated.loading import load
+from warp_articulated.importers.loading import load
+from warp_articulated.importers.scene_files import load_scene, load_scene_file, scene_names
 from warp_articulated.model import DriveType, JointType, ModelError, ShapeType, link_transforms
 from warp_articulated.rotations import quat_to_matrix
-from warp_articulated.scene_files import load_scene, load_scene_file, scene_names
 
 LEGS = ("FR", "FL", "RR", "RL")
 

@@ -7,8 +7,8 @@ import torch
 from mjcf_oracle import jacobians
 
 import warp_articulated as wa
+from warp_articulated.importers.scene_files import load_scene
 from warp_articulated.model import link_transforms
-from warp_articulated.scene_files import load_scene
 
 G, H = 9.81, 1e-3
 

@@ -7,10 +7,10 @@ import pinocchio as pin
 import pytest
 from robots import SCENES, example_robot, pinocchio_model, pybullet_robot, random_q
 
-from warp_articulated.meshes import MAX_HULL_VERTICES, convex_hull, load_hull
+from warp_articulated.importers.meshes import MAX_HULL_VERTICES, convex_hull, load_hull
+from warp_articulated.importers.urdf import load_urdf
 from warp_articulated.model import DriveType, JointType, ModelError, ShapeType, link_transforms
 from warp_articulated.rotations import quat_to_matrix
-from warp_articulated.urdf import load_urdf
 
 OURS = sorted(path.name for path in SCENES.glob("*.urdf"))
 PYBULLET = [

@@ -1,12 +1,12 @@
 """Batch simulation of articulated robots with contacts, one robot per thread, in NVIDIA Warp."""
 
-from .combine import combine
+from .importers.combine import combine
+from .importers.loading import load
+from .importers.scene_files import scene_names
 from .layout import Camera
-from .loading import load
 from .model import Model, ModelError
 from .queries import Contacts, Diagnostics
 from .render import render, render_png
-from .scene_files import scene_names
 from .simulator import Simulator
 from .trajectory import Trajectory, TrajectoryWriter
 from .usd import export_usd

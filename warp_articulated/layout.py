@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from .meshes import convex_hull
+from .importers.meshes import convex_hull
 from .model import WORLD, Model, Shape, ShapeType
 from .poses import batch_link_poses, rotate, shape_poses
 

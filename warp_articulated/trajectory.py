@@ -45,7 +45,7 @@ class Trajectory:
     dt: float
     qd: np.ndarray | None = None
     u: np.ndarray | None = None
-    env_ids: Sequence[int] | np.ndarray | None = None
+    env_ids: Any = None  # (num_envs,) int
 
     def __post_init__(self):
         if not self.dt > 0.0 or not np.isfinite(self.dt):

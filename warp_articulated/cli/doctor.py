@@ -100,7 +100,7 @@ def _devices(report: _Report) -> None:
 def _cache(report: _Report) -> None:
     import warp as wp
 
-    folder = Path(wp.config.kernel_cache_dir)
+    folder = Path(str(wp.config.kernel_cache_dir))
     files = [f for f in folder.rglob("*") if f.is_file()] if folder.exists() else []
     size = sum(f.stat().st_size for f in files) / 1e6
     report.line("folder", f"{folder} (WARP_CACHE_PATH moves it)", os.access(folder, os.W_OK))

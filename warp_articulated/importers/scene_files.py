@@ -14,8 +14,8 @@ from typing import Any
 
 import numpy as np
 
+from ..model import WORLD, Model, ModelError, Shape, ShapeType
 from .combine import combine
-from .model import WORLD, Model, ModelError, Shape, ShapeType
 from .urdf import load_urdf
 
 SCENE_KEYS = ("description", "robots", "ground", "friction", "restitution", "gravity", "q0", "u0", "exclude")
@@ -75,7 +75,7 @@ def _folder() -> Path:
     try:
         return Path(str(resources.files("warp_articulated.scenes")))
     except ModuleNotFoundError:
-        return Path(__file__).resolve().parent.parent / "scenes"
+        return Path(__file__).resolve().parents[2] / "scenes"
 
 
 def _load_robot(path: Path, robot: Mapping, scene: Mapping, ground: bool) -> Model:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from numbers import Real
 from pathlib import Path
 
-from .model import Drive, DriveType, JointType, ModelError
+from ..model import Drive, DriveType, JointType, ModelError
 from .urdf_tree import JointElement
 
 PerJoint = float | Mapping[str, float] | None

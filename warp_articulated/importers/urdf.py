@@ -15,12 +15,12 @@ from pathlib import Path
 
 import numpy as np
 
-from .model import WORLD, Body, JointType, Model, ModelError, Shape, ShapeType, assemble, lowest_point
-from .rotations import matrix_to_quat
+from ..model import WORLD, Body, JointType, Model, ModelError, Shape, ShapeType, assemble, lowest_point
+from ..rotations import matrix_to_quat
+from ..validate import inertia_problem
 from .urdf_drives import PerJoint, make_drives
 from .urdf_shapes import ShapeReader, read_origin
 from .urdf_tree import JointElement, read_tree
-from .validate import inertia_problem
 from .xmlfile import Element, parse_xml
 
 

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import numpy as np
 
+from ..model import ModelError, Shape, ShapeType
+from ..rotations import matrix_to_quat, rpy_to_matrix
 from .meshes import load_hull
-from .model import ModelError, Shape, ShapeType
-from .rotations import matrix_to_quat, rpy_to_matrix
 from .xmlfile import Element
 
 Hull = tuple[np.ndarray, np.ndarray]  # vertices, faces

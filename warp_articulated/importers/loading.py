@@ -6,8 +6,8 @@ import difflib
 import inspect
 from pathlib import Path
 
-from .model import Model, ModelError
-from .model_file import load_model
+from ..model import Model, ModelError
+from ..model_file import load_model
 from .scene_files import load_scene, scene_names
 from .urdf import load_urdf
 from .xmlfile import parse_xml

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from .model import JointType
+from ..model import JointType
 from .urdf_shapes import read_origin
 from .xmlfile import Element
 

@@ -12,7 +12,7 @@ from xml.parsers import expat
 
 import numpy as np
 
-from .model import ModelError
+from ..model import ModelError
 
 _REQUIRED = object()
 

@@ -6,10 +6,10 @@ from collections.abc import Iterable
 
 import numpy as np
 
+from ..model import WORLD, ModelError, Shape, ShapeType
+from ..rotations import matrix_to_quat, quat_to_matrix
 from .meshes import convex_hull
 from .mjcf import Source, xyzw
-from .model import WORLD, ModelError, Shape, ShapeType
-from .rotations import matrix_to_quat, quat_to_matrix
 
 PLANE, HFIELD, SPHERE, CAPSULE, ELLIPSOID, CYLINDER, BOX, MESH, SDF = range(9)  # mujoco.mjtGeom
 # shape type, and how many of MuJoCo's three sizes mean something

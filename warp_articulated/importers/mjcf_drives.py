@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from ..model import Body, Drive, DriveType
 from .mjcf import HINGE, SLIDE, Source
-from .model import Body, Drive, DriveType
 
 DYN_NONE, GAIN_FIXED, BIAS_NONE, BIAS_AFFINE = 0, 0, 0, 1  # mujoco.mjtDyn, mjtGain, mjtBias
 TRN_JOINT, TRN_JOINT_IN_PARENT = 0, 1  # mujoco.mjtTrn

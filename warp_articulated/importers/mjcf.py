@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from .model import WORLD, Body, JointType, Model, ModelError, assemble
-from .rotations import matrix_to_quat, quat_multiply, quat_to_matrix
+from ..model import WORLD, Body, JointType, Model, ModelError, assemble
+from ..rotations import matrix_to_quat, quat_multiply, quat_to_matrix
 
 if TYPE_CHECKING:
     from mujoco import MjModel
