@@ -11,6 +11,7 @@ import zipfile
 from collections.abc import Mapping
 from dataclasses import fields
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -62,7 +63,7 @@ def _reason(error: Exception) -> str:
     return (str(error).splitlines() or [type(error).__name__])[0].rstrip(".")
 
 
-def model_arrays(model: Model) -> dict[str, np.ndarray]:
+def model_arrays(model: Model) -> dict[str, Any]:
     """Everything of a model, by the names that a file gives it."""
     arrays = {"version": np.array(VERSION), "name": np.array(model.name)}
     for name in _SHAPES:
@@ -135,7 +136,7 @@ def _shape_columns(shapes: tuple[Shape, ...]) -> dict[str, np.ndarray]:
 
 def _shapes_of(columns: Mapping[str, np.ndarray], where: str) -> tuple[Shape, ...]:
     count = len(columns["type"])
-    pieces = {}
+    pieces: dict[str, list[Any]] = {}
     for name in ("size", "color", "vertices", "faces"):
         counts = columns[f"{name}_count"]
         ends = np.cumsum(np.maximum(counts, 0))

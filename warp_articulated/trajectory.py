@@ -80,7 +80,7 @@ class Trajectory:
     def save(self, path: str | os.PathLike) -> None:
         """Write everything as one .npz file; it appears under its name only when it is complete."""
         path = check_output_path(path, (".npz",))
-        recorded = {name: getattr(self, name) for name in ENTRIES if getattr(self, name) is not None}
+        recorded: dict[str, Any] = {name: getattr(self, name) for name in ENTRIES if getattr(self, name) is not None}
         with replace_when_done(path) as temporary:
             np.savez(temporary, **recorded, **_description(self.model, self.dt, len(self.q), self.env_ids, recorded))
 
@@ -178,7 +178,7 @@ class TrajectoryWriter:
                     np.lib.format.write_array(entry, np.asarray(array), allow_pickle=False)
 
 
-def _description(model: Model, dt: float, rows: int, env_ids, recorded) -> dict[str, np.ndarray]:
+def _description(model: Model, dt: float, rows: int, env_ids, recorded) -> dict[str, Any]:
     """All of a file but the motion itself."""
     described = {"dt": np.array(float(dt)), "time": np.arange(rows) * float(dt), "env_ids": np.asarray(env_ids)}
     for name in recorded:

@@ -151,6 +151,12 @@ def seed(text: str) -> int:
     return _whole(text, 0)
 
 
+def port(text: str) -> int:
+    if _whole(text, 0) > 65535:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a port; they go up to 65535")
+    return int(text)
+
+
 def number(text: str) -> float:
     try:
         value = float(text)
