@@ -1,19 +1,89 @@
-"""The Python in README and docs runs as it stands, but for the robot: the one with fewer shapes compiles faster."""
+"""README and docs do what they say: Python blocks and shell commands run, links lead somewhere.
 
-import re
+Python runs as it stands, but for the robot: the one with fewer shapes compiles faster. Commands run with smaller
+numbers.
+"""
+
+import shutil
+import subprocess
+import sys
 from pathlib import Path
 
+import doc_commands
 import pytest
+from doc_pages import GENERATED, PAGES, ROOT, anchors, commands, links, python_blocks
 
-ROOT = Path(__file__).resolve().parent.parent
+# each once, whatever pages have it; comments behind `make` name further targets
+COMMANDS = list({c.text if c.words[0] == "make" else c.words: c for page in PAGES for c in commands(page)}.values())
 
 
-@pytest.mark.parametrize("page", ["README.md", "docs/gradients.md"])
-def test_python_blocks_run(page, tmp_path, monkeypatch):
+@pytest.fixture(autouse=True)
+def in_a_folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)  # they write files
-    blocks = re.findall(r"```python\n(.*?)```", (ROOT / page).read_text(), re.DOTALL)
-    assert blocks
-    names: dict = {}
-    for block in blocks:
-        exec(block.replace('"laikago"', '"laikago_feet"'), names)  # one after the other, like a reader
+
+
+def _has_gradient(names):
     assert names["u"].grad.isfinite().all() and names["u"].grad.abs().max() > 0
+
+
+def _converged(names):
+    assert names["loss"].item() < 1e-20 and abs(names["mu"].item() - 4 / (2 * 9.81 * 0.501)) < 1e-4
+
+
+SHOWS = {"README.md": _has_gradient, "docs/gradients.md": _has_gradient, "docs/quickstart.md": _converged}
+
+
+@pytest.mark.parametrize("page", [p for p in PAGES if p != GENERATED and python_blocks(p)])
+def test_python_blocks_run(page, tmp_path):
+    doc_commands.fill(tmp_path)
+    names: dict = {}
+    for block in python_blocks(page):
+        exec(block.replace('"laikago"', '"laikago_feet"'), names)  # one after the other, like a reader
+    SHOWS.get(page, lambda names: None)(names)
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=lambda c: f"{Path(c.page).stem}: {' '.join(c.words)}")
+def test_every_command_is_right(command, tmp_path):
+    doc_commands.check(command, tmp_path)
+
+
+def test_make_run_runs(tmp_path):
+    """As README says, but without installing anything and with fewer robots."""
+    if shutil.which("make") is None or not (Path(sys.prefix) / "bin" / "warp-articulated").exists():
+        pytest.skip("needs make, and the package in a virtual environment")
+    stamp = f"{sys.prefix}/.installed-base"
+    settings = {"VENV": sys.prefix, "OUT": tmp_path / "out", **doc_commands.VARIABLES}
+    done = subprocess.run(
+        ["make", "-o", stamp, "run", *(f"{name}={value}" for name, value in settings.items())],
+        cwd=ROOT, capture_output=True, text=True,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert "1,920 environment steps" in done.stdout and "installing" not in done.stdout
+    assert sorted(p.name for p in (tmp_path / "out").iterdir()) == ["laikago.png", "laikago.usdc"]
+
+
+def test_commands_are_found():
+    """The tests above would say nothing if the pages were read wrongly."""
+    texts = {" ".join(c.words) for c in COMMANDS}
+    assert {"make run", "warp-articulated info robot.urdf", "pip install -e .", "make test"} <= texts
+    assert len(commands("docs/commands.md")) > 15
+    assert not any(text.startswith("loaded") for text in texts)
+
+
+@pytest.mark.parametrize("text", ["git clone somewhere", "python setup.py install", "cd out"])
+def test_an_unknown_command_fails(text, tmp_path):
+    from doc_pages import Command
+
+    with pytest.raises(pytest.fail.Exception, match=r"no rule of tests/doc_commands\.py covers"):
+        doc_commands.check(Command("README.md", text, tuple(text.split())), tmp_path)
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_links_lead_somewhere(page):
+    for target in links(page):
+        file, _, anchor = target.partition("#")
+        path = (ROOT / page).parent / file if file else ROOT / page
+        assert path.exists(), f"{page}: the link {target} leads nowhere."
+        if anchor:
+            known = anchors(path.resolve().relative_to(ROOT).as_posix())
+            assert anchor in known, f"{page}: {target} names no heading; those of that page are {sorted(known)}."

@@ -2,12 +2,13 @@
 
 import numpy as np
 import pytest
-from display_model import display_model
+from display_model import display_model, moving_positions
 from PIL import Image
 
 from warp_articulated.layout import Camera, frame_camera, grid_offsets
 from warp_articulated.model import Body, JointType, Shape, ShapeType, assemble
-from warp_articulated.render import render, render_png
+from warp_articulated.pictures.rayscene import REBUILD_EVERY, Quality, RayScene
+from warp_articulated.pictures.render import render, render_png
 
 SIZE = (96, 54)
 RED = (1.0, 0.0, 0.0, 1.0)
@@ -89,6 +90,48 @@ def test_picture_of_many_robots_is_reproducible(model, envs):
     np.testing.assert_array_equal(first, render(model, q, size=SIZE))
 
 
+def test_a_scene_that_moved_for_long_looks_like_a_new_one(model):
+    """The tree over all shapes is fitted and rebuilt as they move; the picture must not tell."""
+    motion = moving_positions(model, REBUILD_EVERY + 2, 6)
+    camera = Camera((3.0, -3.5, 2.0), (0.0, 0.0, 0.4))
+
+    def picture(poses):
+        scene = RayScene(model, 6, 1.0)
+        scene.surround(ground=0.0, haze=20.0)
+        for q in poses:
+            scene.pose(q)
+        return scene.picture(camera, SIZE, Quality()).copy()
+
+    for last in (REBUILD_EVERY - 1, REBUILD_EVERY, REBUILD_EVERY + 1):
+        np.testing.assert_array_equal(picture(motion[: last + 1]), picture(motion[last : last + 1]))
+
+
+@pytest.mark.parametrize("scale", [0.01, 100.0])
+def test_picture_does_not_depend_on_the_scale(scale):
+    """A toy and a crane look alike: same framing, grid, shadows and haze. Powers of ten keep the grid's squares."""
+
+    def picture(size):
+        shapes = [
+            Shape(ShapeType.BOX, 0, size * np.array([0.3, 0.2, 0.1])),
+            Shape(ShapeType.CAPSULE, 0, size * np.array([0.1, 0.2]), size * np.array([0.0, 0.0, 0.3])),
+        ]
+        root = Body("body", -1, "root", JointType.FREE, pos=size * np.array([0, 0, 0.2]), mass=1.0, inertia=np.eye(3))
+        model = assemble("any", [root], shapes)
+        return render(model, np.tile(model.q0, (4, 1)), size=SIZE).astype(float)
+
+    # pixels on edges may fall to either side; shadow rays start a fixed 0.01 mm off the surface
+    assert np.abs(picture(scale) - picture(1.0)).mean() < 1.0
+
+
+def test_a_runaway_does_not_make_the_others_tiny(model):
+    q = np.tile(model.q0, (16, 1))
+    calm = render(model, q, size=SIZE)
+    q[5, :2] += 1e4
+    away = render(model, q, size=SIZE)
+    orange = [float((p[..., 0] > p[..., 2] + 40.0).sum()) for p in (calm.astype(float), away.astype(float))]
+    assert orange[1] > 0.7 * orange[0]  # one of sixteen is gone; the others are as large as before
+
+
 def test_png_is_written_whole_or_not_at_all(model, tmp_path):
     path = tmp_path / "robot.png"
     render_png(path, model, model.q0, size=SIZE)
@@ -102,7 +145,9 @@ def test_png_is_written_whole_or_not_at_all(model, tmp_path):
         ({"path": "x.bmp"}, ValueError, ".png"),
         ({"path": "nowhere/x.png"}, FileNotFoundError, "nowhere"),
         ({"q": np.zeros(3)}, ValueError, "nq"),
+        ({"q": np.full(24, np.nan)}, ValueError, r"q\[0\] is nan"),
         ({"size": (0, 10)}, ValueError, "size"),
+        ({"spacing": 0.0}, ValueError, "spacing is 0.0"),
         ({"camera": Camera((0.0, 0.0, 1.0), (0.0, 0.0, 1.0))}, ValueError, "differ"),
     ],
 )

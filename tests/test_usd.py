@@ -1,15 +1,22 @@
-"""USD exports: poses read back equal numpy's, the stage passes USD's own validators, bad input is told."""
+"""USD exports: poses read back equal the simulator's, every shape is there, USD's own validators are content."""
+
+from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
 from display_model import display_model, moving_positions
-from pxr import Usd, UsdGeom, UsdValidation
+from pxr import UsdGeom
+from stages import complaints, instances, open_stage, pose_in_stage
 
-from warp_articulated.model import ShapeType, link_transforms
+from warp_articulated import Simulator, load
+from warp_articulated.layout import grid_offsets
+from warp_articulated.model import WORLD, Body, JointType, Shape, ShapeType, assemble, link_transforms
 from warp_articulated.poses import batch_link_poses
 from warp_articulated.rotations import quat_to_matrix
 from warp_articulated.usd import export_usd, frame_rows
+
+SLOPE = np.array([0.0, 0.2, 0.0, 0.98])
 
 
 @pytest.fixture(scope="module")
@@ -17,11 +24,32 @@ def model():
     return display_model()
 
 
-def pose_in_stage(prim, frame, space):
-    """Rotation and translation of a prim in the frame of `space`, as column-vector matrices."""
-    cache = UsdGeom.XformCache(frame)
-    matrix = np.array(cache.ComputeRelativeTransform(prim, space)[0]).T
-    return matrix[:3, :3], matrix[:3, 3]
+@pytest.fixture(scope="module")
+def moved_frames():
+    """A robot whose file puts its bodies elsewhere than at their joints, as MJCF does; what its simulator says."""
+    laikago = load("laikago_feet")
+    frames = np.random.default_rng(1).normal(size=(laikago.num_links, 3))
+    laikago = replace(laikago, frame_pos=0.1 * frames)
+    q = moving_positions(laikago, 4, 3).astype(np.float32)
+    sim = Simulator(laikago, 3, device="cpu")
+    return laikago, q, np.stack([sim.link_poses(torch.tensor(row)).numpy() for row in q])
+
+
+def odd_model(**more):
+    """Two links with the hardest names, a transparent and an invisible shape, an obstacle and a slope."""
+    body = {"mass": 1.0, "inertia": 0.01 * np.eye(3)}
+    bodies = [
+        Body("größe 1/2", WORLD, "a b", JointType.FREE, **body),
+        Body("größe 1 2", 0, "a/b", JointType.REVOLUTE, **body),
+        Body("world", 0, "joints", JointType.REVOLUTE, **body),
+    ]
+    shapes = [
+        Shape(ShapeType.SPHERE, 0, np.array([0.1]), color=(1.0, 0.5, 0.0, 0.5)),
+        Shape(ShapeType.SPHERE, 1, np.array([0.2]), color=(1.0, 0.0, 0.0, 0.0)),
+        Shape(ShapeType.BOX, WORLD, np.array([0.3, 0.2, 0.1]), np.array([1.0, 0.0, 0.0])),
+        Shape(ShapeType.PLANE, WORLD, np.zeros(0), quat=SLOPE),
+    ]
+    return assemble("odd", bodies, shapes, **more)
 
 
 def test_batch_link_poses_equal_the_one_by_one_ones(model):
@@ -35,26 +63,76 @@ def test_batch_link_poses_equal_the_one_by_one_ones(model):
 
 
 @pytest.mark.parametrize("suffix", ["usda", "usdc"])
-def test_stage_holds_the_link_poses(model, tmp_path, suffix):
-    q = moving_positions(model, 4, 3)
-    path = tmp_path / f"run.{suffix}"
-    export_usd(path, model, torch.tensor(q), spacing=2.0)
-    stage = Usd.Stage.Open(str(path))
-    origins, quats = batch_link_poses(model, q)
+def test_hierarchy_holds_the_simulators_link_poses(moved_frames, tmp_path, suffix):
+    laikago, q, poses = moved_frames
+    export_usd(tmp_path / f"run.{suffix}", laikago, torch.tensor(q), spacing=2.0)
+    stage = open_stage(tmp_path / f"run.{suffix}")
     for env in range(3):
         root = stage.GetPrimAtPath(f"/World/env_{env}")
-        for i, name in enumerate(model.link_names):
-            prim = root.GetChild(name.replace(" ", "_"))
+        for i, name in enumerate(laikago.link_names):
             for frame in range(4):
-                rotation, origin = pose_in_stage(prim, frame, root)
-                # orientations are stored in single precision
-                np.testing.assert_allclose(origin, origins[frame, env, i], atol=1e-5)
-                np.testing.assert_allclose(rotation, quat_to_matrix(quats[frame, env, i]), atol=1e-5)
+                rotation, origin = pose_in_stage(root.GetChild(name), frame, root)
+                # orientations are stored in single precision, and the simulator computes in it
+                np.testing.assert_allclose(origin, poses[frame, env, i, :3], atol=1e-5)
+                np.testing.assert_allclose(rotation, quat_to_matrix(poses[frame, env, i, 3:]), atol=1e-5)
+
+
+@pytest.mark.parametrize("suffix", ["usda", "usdc"])
+def test_instancer_holds_the_simulators_link_poses(moved_frames, tmp_path, suffix):
+    laikago, q, poses = moved_frames
+    export_usd(tmp_path / f"run.{suffix}", laikago, q, spacing=2.0, layout="instancer")
+    stage = open_stage(tmp_path / f"run.{suffix}")
+    for frame in range(4):
+        positions, quats = instances(stage, frame)
+        expected = poses[frame, ..., :3] + grid_offsets(3, 2.0)[:, None]
+        np.testing.assert_allclose(positions.reshape(3, -1, 3), expected, atol=1e-5)
+        np.testing.assert_allclose(
+            quat_to_matrix(quats), quat_to_matrix(poses[frame, ..., 3:]).reshape(-1, 3, 3), atol=1e-5
+        )
+
+
+@pytest.mark.parametrize("layout", ["hierarchy", "instancer"])
+def test_both_layouts_draw_every_shape_at_the_same_place(moved_frames, tmp_path, layout):
+    """Bounds of the drawn robots, as USD computes them, against spheres and boxes placed by numpy."""
+    laikago, q, _ = moved_frames
+    ball = Shape(ShapeType.SPHERE, 5, np.array([0.4]), np.array([0.1, 0.2, 0.3]))
+    laikago = replace(laikago, shapes=(ball,), pairs=np.zeros((0, 2), int))
+    export_usd(tmp_path / "run.usdc", laikago, q[:, :1], layout=layout)
+    origins, quats = batch_link_poses(laikago, q[:, 0])
+    stage = open_stage(tmp_path / "run.usdc")
+    prim = stage.GetPrimAtPath("/World/env_0" if layout == "hierarchy" else "/World/robots")
+    for frame in range(4):
+        box = UsdGeom.BBoxCache(frame, [UsdGeom.Tokens.default_]).ComputeWorldBound(prim).ComputeAlignedRange()
+        centre = origins[frame, 5] + quat_to_matrix(quats[frame, 5]) @ ball.pos
+        low, high = np.array(box.GetMin()), np.array(box.GetMax())
+        # an instancer's bounds may be wider than needed, but must hold the ball
+        assert (low <= centre - 0.4 + 1e-5).all() and (high >= centre + 0.4 - 1e-5).all()
+        if layout == "hierarchy":
+            np.testing.assert_allclose((low + high) / 2, centre, atol=1e-5)
+
+
+def test_auto_layout_is_an_instancer_beyond_64_environments(model, tmp_path):
+    for envs, kind in ((64, "/World/env_63"), (65, "/World/robots")):
+        export_usd(tmp_path / "run.usdc", model, moving_positions(model, 1, envs))
+        assert open_stage(tmp_path / "run.usdc").GetPrimAtPath(kind)
+
+
+def test_instancer_says_which_instance_is_which(model, tmp_path):
+    export_usd(tmp_path / "run.usdc", odd_model(), np.tile(odd_model().q0, (2, 3, 1)), layout="instancer")
+    stage = open_stage(tmp_path / "run.usdc")
+    instancer = UsdGeom.PointInstancer(stage.GetPrimAtPath("/World/robots"))
+    # three links of three environments, then the obstacles of each
+    assert list(instancer.GetProtoIndicesAttr().Get()) == [0, 1, 2] * 3 + [3] * 3
+    assert list(instancer.GetIdsAttr().Get()) == list(range(12))
+    targets = instancer.GetPrototypesRel().GetTargets()
+    assert len(targets) == 4 and targets[3].name == "world"
+    positions, _ = instances(stage, 1)
+    np.testing.assert_allclose(positions[9:], positions[0:9:3] - odd_model().q0[:3], atol=1e-6)
 
 
 def test_environments_stand_apart(model, tmp_path):
     export_usd(tmp_path / "run.usda", model, moving_positions(model, 2, 4), env_ids=[1, 3], spacing=2.0)
-    stage = Usd.Stage.Open(str(tmp_path / "run.usda"))
+    stage = open_stage(tmp_path / "run.usda")
     world = stage.GetDefaultPrim()
     places = [pose_in_stage(stage.GetPrimAtPath(f"/World/env_{e}"), 0, world)[1] for e in (1, 3)]
     assert np.linalg.norm(places[1] - places[0]) == pytest.approx(2.0)
@@ -63,7 +141,7 @@ def test_environments_stand_apart(model, tmp_path):
 
 def test_every_shape_has_its_size_and_place(model, tmp_path):
     export_usd(tmp_path / "run.usda", model, model.q0[None])
-    stage = Usd.Stage.Open(str(tmp_path / "run.usda"))
+    stage = open_stage(tmp_path / "run.usda")
     cache = UsdGeom.BBoxCache(0, [UsdGeom.Tokens.default_])
     count = {name: 0 for name in model.link_names}
     for shape in (s for s in model.shapes if s.link >= 0):
@@ -92,20 +170,62 @@ def test_every_shape_has_its_size_and_place(model, tmp_path):
             np.testing.assert_allclose(points.max(0), shape.vertices.max(0), atol=1e-6)
 
 
-def test_stage_passes_validation_and_has_its_metadata(model, tmp_path):
+def test_geometry_is_written_once_whatever_the_number_of_environments(model, tmp_path):
+    export_usd(tmp_path / "run.usdc", model, moving_positions(model, 1, 5))
+    stage = open_stage(tmp_path / "run.usdc")
+    drawn = [p.GetPath() for p in stage.Traverse() if p.GetName().startswith("shape_")]
+    assert len(drawn) == 5 * sum(s.link != WORLD for s in model.shapes)
+    assert not any(stage.GetRootLayer().GetPrimAtPath(path) for path in drawn)  # all come from the prototype
+
+
+@pytest.mark.parametrize("layout", ["hierarchy", "instancer"])
+@pytest.mark.parametrize("frames", [1, 5])
+def test_stage_passes_validation_and_has_its_metadata(model, tmp_path, layout, frames):
     path = tmp_path / "run.usda"
-    export_usd(path, model, moving_positions(model, 5, 2), fps=30.0)
-    stage = Usd.Stage.Open(str(path))
-    context = UsdValidation.ValidationContext(UsdValidation.ValidationRegistry().GetOrLoadAllValidators())
-    assert [f"{e.GetName()}: {e.GetMessage()}" for e in context.Validate(stage)] == []
+    export_usd(path, model, moving_positions(model, frames, 2), fps=30.0, layout=layout)
+    stage = open_stage(path)
+    assert complaints(stage) == []
     assert UsdGeom.GetStageUpAxis(stage) == "Z"
     assert UsdGeom.GetStageMetersPerUnit(stage) == 1.0
     assert stage.GetMetadata("kilogramsPerUnit") == 1.0
-    assert (stage.GetStartTimeCode(), stage.GetEndTimeCode()) == (0, 4)
+    assert (stage.GetStartTimeCode(), stage.GetEndTimeCode()) == (0, frames - 1)
     assert stage.GetTimeCodesPerSecond() == stage.GetFramesPerSecond() == 30.0
     assert stage.GetDefaultPrim().GetPath() == "/World"
     for name in ("ground", "camera", "sun", "sky"):
         assert stage.GetPrimAtPath(f"/World/{name}")
+
+
+@pytest.mark.parametrize("layout", ["hierarchy", "instancer"])
+def test_odd_names_slopes_and_transparency_are_written(tmp_path, layout):
+    odd = odd_model()
+    export_usd(tmp_path / "run.usda", odd, odd.q0[None], layout=layout)
+    stage = open_stage(tmp_path / "run.usda")
+    assert complaints(stage) == []
+    assert not stage.GetPrimAtPath("/World/ground")
+    top = "/World/env_0" if layout == "hierarchy" else "/World/robots/prototypes"
+    names = [child.GetName() for child in stage.GetPrimAtPath(top).GetChildren()]
+    links = [name for name in names if name not in ("world", "joints")]
+    assert len(links) == 3 and "world" in names
+    ball = UsdGeom.Sphere(stage.GetPrimAtPath(f"{top}/{links[0]}/shape_0"))
+    assert list(ball.GetDisplayOpacityAttr().Get()) == [0.5]
+    # USD's default colour space is linear; a half in sRGB is 21 % of the light
+    np.testing.assert_allclose(np.array(ball.GetDisplayColorAttr().Get()), [[1.0, 0.21404, 0.0]], atol=1e-4)
+    surface = stage.GetPrimAtPath(f"{top}/world/shape_1/surface")
+    rotation, _ = pose_in_stage(surface, 0, stage.GetPrimAtPath(f"{top}/world"))
+    np.testing.assert_allclose(rotation, quat_to_matrix(SLOPE), atol=1e-6)
+    visible = [p for p in stage.Traverse() if p.IsA(UsdGeom.Gprim)
+               and UsdGeom.Imageable(p).ComputePurpose() == UsdGeom.Tokens.default_]  # fmt: skip
+    assert len(visible) == 3  # the ball, the obstacle and the slope; not the shape that cannot be seen
+
+
+@pytest.mark.parametrize("layout", ["hierarchy", "instancer"])
+def test_links_without_shapes_become_small_spheres(tmp_path, layout):
+    bare = replace(odd_model(), shapes=(), pairs=np.zeros((0, 2), int))
+    export_usd(tmp_path / "run.usda", bare, bare.q0[None], layout=layout)
+    stage = open_stage(tmp_path / "run.usda")
+    assert complaints(stage) == []
+    spheres = [p for p in stage.Traverse() if p.IsA(UsdGeom.Sphere)]
+    assert len(spheres) == 3
 
 
 def test_frames_are_the_nearest_rows():
@@ -115,14 +235,10 @@ def test_frames_are_the_nearest_rows():
     np.testing.assert_array_equal(frame_rows(3, 1 / 30, 60.0), [0, 1, 1, 2, 2])
 
 
-def test_a_second_export_replaces_the_first_even_if_it_is_open(model, tmp_path):
-    path = tmp_path / "run.usdc"
-    export_usd(path, model, moving_positions(model, 2, 1))
-    open_stage = Usd.Stage.Open(str(path))
-    export_usd(path, model, moving_positions(model, 7, 1))
-    assert Usd.Stage.Open(str(path)).GetEndTimeCode() == 6
-    assert open_stage.GetEndTimeCode() == 6
-    assert [p.name for p in tmp_path.iterdir()] == ["run.usdc"]
+def test_progress_rises_to_its_total(model, tmp_path):
+    told = []
+    export_usd(tmp_path / "run.usdc", model, moving_positions(model, 7, 2), progress=lambda *pair: told.append(pair))
+    assert told == sorted(told) and told[-1][0] == told[-1][1]
 
 
 @pytest.mark.parametrize(
@@ -134,8 +250,11 @@ def test_a_second_export_replaces_the_first_even_if_it_is_open(model, tmp_path):
         ({"path": "nowhere/run.usd"}, FileNotFoundError, "nowhere"),
         ({"path": "folder.usd"}, IsADirectoryError, "folder"),
         ({"fps": 0.0}, ValueError, "fps"),
+        ({"fps": 0.0, "dt": 0.1}, ValueError, "fps"),
         ({"dt": -1.0}, ValueError, "dt"),
         ({"env_ids": [2]}, ValueError, "env_ids"),
+        ({"layout": "tree"}, ValueError, "layout is 'tree'; it must be one of auto, hierarchy, instancer"),
+        ({"spacing": -1.0}, ValueError, "spacing"),
     ],
 )
 def test_bad_input_is_told_and_leaves_no_file(model, tmp_path, change, error, says):
@@ -147,18 +266,10 @@ def test_bad_input_is_told_and_leaves_no_file(model, tmp_path, change, error, sa
     assert [p.name for p in tmp_path.iterdir()] == ["folder.usd"]
 
 
-def test_a_failed_write_keeps_the_old_file(model, tmp_path, monkeypatch):
-    path = tmp_path / "run.usda"
-    path.write_text("old")
-    monkeypatch.setattr("os.replace", lambda *_: (_ for _ in ()).throw(OSError(28, "No space left on device")))
-    with pytest.raises(OSError, match="No space left"):
-        export_usd(path, model, model.q0[None])
-    assert path.read_text() == "old"
-    assert len(list(tmp_path.iterdir())) == 1
-
-
 def test_positions_that_are_not_finite_are_named(model, tmp_path):
     q = moving_positions(model, 3, 2)
     q[1, 1, 4] = np.nan
     with pytest.raises(ValueError, match=r"environment 1, \[1, 4\] is nan"):
         export_usd(tmp_path / "run.usda", model, q)
+    export_usd(tmp_path / "run.usda", model, q, env_ids=[0])
+    assert open_stage(tmp_path / "run.usda").GetPrimAtPath("/World/env_0")

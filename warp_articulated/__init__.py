@@ -1,15 +1,20 @@
 """Batch simulation of articulated robots with contacts, one robot per thread, in NVIDIA Warp."""
 
-from .importers.combine import combine
-from .importers.loading import load
-from .importers.scene_files import scene_names
-from .layout import Camera
-from .model import Model, ModelError
-from .queries import Contacts, Diagnostics
-from .render import render, render_png
-from .simulator import Simulator
-from .trajectory import Trajectory, TrajectoryWriter
-from .usd import export_usd
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from .importers.combine import combine
+    from .importers.loading import load
+    from .importers.scene_files import scene_names
+    from .layout import Camera
+    from .model import Model, ModelError
+    from .pictures.gif import render_gif
+    from .pictures.render import render, render_png
+    from .queries import Contacts, Diagnostics
+    from .simulator import Simulator
+    from .trajectory import Trajectory, TrajectoryWriter
+    from .usd import UsdWriter, export_usd
 
 __version__ = "0.1.0"
 __all__ = [
@@ -21,10 +26,40 @@ __all__ = [
     "Simulator",
     "Trajectory",
     "TrajectoryWriter",
+    "UsdWriter",
     "combine",
     "export_usd",
     "load",
     "render",
+    "render_gif",
     "render_png",
     "scene_names",
 ]
+
+# Names are imported when they are first used: `warp-articulated --help` should not wait for torch, Warp and USD.
+_HOMES = {
+    "importers.combine": "combine",
+    "pictures.gif": "render_gif",
+    "layout": "Camera",
+    "importers.loading": "load",
+    "model": "Model ModelError",
+    "queries": "Contacts Diagnostics",
+    "pictures.render": "render render_png",
+    "importers.scene_files": "scene_names",
+    "simulator": "Simulator",
+    "trajectory": "Trajectory TrajectoryWriter",
+    "usd": "UsdWriter export_usd",
+}
+
+
+def __getattr__(name: str):
+    for home, names in _HOMES.items():
+        if name in names.split():
+            value = getattr(import_module(f".{home}", __name__), name)
+            globals()[name] = value
+            return value
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

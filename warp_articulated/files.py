@@ -23,6 +23,11 @@ def check_output_path(path: str | os.PathLike, suffixes: tuple[str, ...]) -> Pat
     return path
 
 
+def temporary_beside(path: Path, suffix: str) -> Path:
+    """A hidden name in the folder of `path` that no other file has, ending in `suffix`."""
+    return path.with_name(f".{path.stem}-{os.getpid()}-{secrets.token_hex(4)}{suffix}")
+
+
 @contextmanager
 def replace_when_done(path: Path) -> Iterator[Path]:
     """Gives a temporary name beside `path`; moves it into place if the block succeeds, removes it otherwise.
@@ -30,7 +35,7 @@ def replace_when_done(path: Path) -> Iterator[Path]:
     The temporary file stands in the same folder because a move is atomic only within one file system, and keeps the
     suffix because writers choose their format by it.
     """
-    temporary = path.with_name(f".{path.stem}-{os.getpid()}-{secrets.token_hex(4)}{path.suffix}")
+    temporary = temporary_beside(path, path.suffix)
     try:
         yield temporary
         os.replace(temporary, path)

@@ -54,6 +54,12 @@ def shape_color(model: Model, shape: Shape) -> tuple[float, float, float]:
     return PALETTE[depth % len(PALETTE)]
 
 
+def srgb_to_linear(color: Sequence[float]) -> np.ndarray:
+    """The light (..., 3) that a colour as one picks it, sRGB from 0 to 1, stands for: what renderers compute with."""
+    srgb = np.asarray(color, float)
+    return np.where(srgb <= 0.04045, srgb / 12.92, ((srgb + 0.055) / 1.055) ** 2.4)
+
+
 def is_visible(shape: Shape) -> bool:
     return shape.color is None or len(shape.color) < 4 or shape.color[3] > 0.0
 

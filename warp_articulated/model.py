@@ -26,6 +26,8 @@ class ModelError(ValueError):
 
 
 class JointType(IntEnum):
+    """How a link moves against its parent."""
+
     FREE = 0  # q: position, quaternion; qd: linear velocity of the link's origin, angular velocity; world axes
     REVOLUTE = 1
     PRISMATIC = 2
@@ -48,6 +50,8 @@ class ShapeType(IntEnum):
 
 
 class DriveType(IntEnum):
+    """What a drive makes of its control u."""
+
     TORQUE = 0  # tau = gear u, clipped to the effort limit
     POSITION = 1  # tau = kp (gear u - q) - kd qd
     VELOCITY = 2  # tau = kd (gear u - qd)
@@ -172,6 +176,7 @@ class Model:
 
     @property
     def num_links(self) -> int:
+        """Number of moving links, nl."""
         return len(self.link_names)
 
     def joint_q(self, name: str) -> slice:

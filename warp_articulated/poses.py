@@ -10,6 +10,7 @@ from .model import WORLD, JointType, Model, Shape
 from .rotations import quat_multiply
 
 IDENTITY = np.array([0.0, 0.0, 0.0, 1.0])
+BLOCK = 8192  # poses computed at a time: their numbers fit into a processor's cache
 
 
 def rotate(quat: np.ndarray, vector: np.ndarray) -> np.ndarray:
@@ -20,7 +21,12 @@ def rotate(quat: np.ndarray, vector: np.ndarray) -> np.ndarray:
 
 
 def as_positions(model: Model, q: Any, name: str, leading: tuple[int, ...]) -> np.ndarray:
-    """q as a float64 array after checking its shape; q may be numpy, torch or Warp, on any device.
+    """q as a float64 array after checking its shape; arguments as of as_array."""
+    return np.asarray(as_array(model, q, name, leading), float)
+
+
+def as_array(model: Model, q: Any, name: str, leading: tuple[int, ...]) -> np.ndarray:
+    """q as a numpy array of its own type after checking its shape; q may be numpy, torch or Warp, on any device.
 
     Args:
         name: what the caller calls this argument, for the error.
@@ -28,7 +34,7 @@ def as_positions(model: Model, q: Any, name: str, leading: tuple[int, ...]) -> n
     """
     if hasattr(q, "detach"):
         q = q.detach().cpu()
-    array = np.asarray(q.numpy() if hasattr(q, "numpy") else q, float)
+    array = np.asarray(q.numpy() if hasattr(q, "numpy") else q)
     if array.ndim - 1 not in leading or array.shape[-1] != model.nq or array.size == 0:
         accepted = {0: "(nq,)", 1: "(n, nq)", 2: "(T, num_envs, nq)"}
         raise ValueError(
@@ -48,28 +54,77 @@ def check_finite(array: np.ndarray, name: str) -> None:
 def batch_link_poses(model: Model, q: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """World origins (..., nl, 3) in m and unit quaternions (..., nl, 4) of all links at positions q (..., nq)."""
     q = np.asarray(q, float)
-    origins = np.empty((*q.shape[:-1], model.num_links, 3))
-    quats = np.empty((*q.shape[:-1], model.num_links, 4))
+    flat = q.reshape(-1, model.nq)
+    origins = np.empty((len(flat), model.num_links, 3))
+    quats = np.empty((len(flat), model.num_links, 4))
+    for start in range(0, len(flat), BLOCK):
+        block = slice(start, start + BLOCK)
+        for i, (origin, quat) in enumerate(_block_poses(model, np.ascontiguousarray(flat[block].T))):
+            origins[block, i], quats[block, i] = origin.T, quat.T
+    return origins.reshape(*q.shape[:-1], -1, 3), quats.reshape(*q.shape[:-1], -1, 4)
+
+
+def batch_body_poses(model: Model, q: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """As batch_link_poses, but of the frames that the robot's file gave its bodies, as Simulator.link_poses does."""
+    origins, quats = batch_link_poses(model, q)
+    moved = np.flatnonzero(model.frame_pos.any(-1))
+    if len(moved):
+        origins[..., moved, :] += rotate(quats[..., moved, :], model.frame_pos[moved])
+    return origins, quats
+
+
+def _block_poses(model: Model, q: np.ndarray) -> list[tuple[np.ndarray, np.ndarray]]:
+    """Origin (3, n) and quaternion (4, n) of every link at q (nq, n): components first, so that numpy runs along n."""
+    poses: list[tuple[np.ndarray, np.ndarray]] = []
     for i in range(model.num_links):
         at, parent, kind = int(model.q_start[i]), int(model.parent[i]), model.joint_type[i]
         if kind == JointType.FREE:
-            origins[..., i, :] = q[..., at : at + 3]
-            quats[..., i, :] = _unit(q[..., at + 3 : at + 7])
+            poses.append((q[at : at + 3], _unit_columns(q[at + 3 : at + 7])))
             continue
-        above = IDENTITY if parent == WORLD else quats[..., parent, :]
-        origin = rotate(above, model.joint_pos[i])
-        if parent != WORLD:
-            origin = origin + origins[..., parent, :]
-        quat = quat_multiply(above, model.joint_quat[i])
+        origin, above = (np.zeros((3, 1)), IDENTITY[:, None]) if parent == WORLD else poses[parent]
+        still = model.joint_quat[i][:, None]
+        origin = origin + _turned(above, model.joint_pos[i])
+        if kind == JointType.REVOLUTE:
+            # joint_quat times (axis sin, cos), with the product of the two constants taken out
+            half = q[at] / 2
+            quarter = quat_multiply(model.joint_quat[i], np.append(model.axis[i], 0.0))
+            still = still * np.cos(half) + quarter[:, None] * np.sin(half)
+        quat = _product(above, still)
         if kind == JointType.SPHERICAL:
-            quat = quat_multiply(quat, _unit(q[..., at : at + 4]))
-        elif kind == JointType.REVOLUTE:
-            half = q[..., at : at + 1] / 2
-            quat = quat_multiply(quat, np.concatenate([np.sin(half) * model.axis[i], np.cos(half)], -1))
-        else:
-            origin = origin + rotate(quat, model.axis[i]) * q[..., at : at + 1]
-        origins[..., i, :], quats[..., i, :] = origin, _unit(quat)
-    return origins, quats
+            quat = _product(quat, _unit_columns(q[at : at + 4]))
+        elif kind == JointType.PRISMATIC:
+            origin = origin + _turned(quat, model.axis[i]) * q[at]
+        n = q.shape[1]
+        poses.append((np.broadcast_to(origin, (3, n)), np.broadcast_to(_unit_columns(quat), (4, n))))
+    return poses
+
+
+def _product(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """Quaternion products (4, n): first b, then a."""
+    ax, ay, az, aw = a
+    bx, by, bz, bw = b
+    return np.stack([
+        aw * bx + ax * bw + ay * bz - az * by,
+        aw * by - ax * bz + ay * bw + az * bx,
+        aw * bz + ax * by - ay * bx + az * bw,
+        aw * bw - ax * bx - ay * by - az * bz,
+    ])  # fmt: skip
+
+
+def _turned(quat: np.ndarray, vector: np.ndarray) -> np.ndarray:
+    """One constant vector (3,) turned by unit quaternions (4, n): (3, n)."""
+    x, y, z, w = quat
+    a, b, c = vector.tolist()
+    u, v, t = 2.0 * (y * c - z * b), 2.0 * (z * a - x * c), 2.0 * (x * b - y * a)
+    return np.stack([
+        a + w * u + y * t - z * v,
+        b + w * v + z * u - x * t,
+        c + w * t + x * v - y * u,
+    ])  # fmt: skip
+
+
+def _unit_columns(quat: np.ndarray) -> np.ndarray:
+    return quat / np.sqrt(quat[0] ** 2 + quat[1] ** 2 + quat[2] ** 2 + quat[3] ** 2)
 
 
 def shape_poses(shape: Shape, origins: np.ndarray, quats: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

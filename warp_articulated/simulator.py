@@ -67,7 +67,10 @@ class Simulator(Queries):
         """States (T + 1, num_envs, nq) and (T + 1, num_envs, nv) of T control steps, the initial one included.
 
         Args:
+            q, qd: initial state, (num_envs, nq) and (num_envs, nv).
             u: (T, num_envs, nu).
+            substeps: steps of dt per control; None: as of the constructor.
+            params: as of `step`.
             checkpoint_every: keep and return only every k-th state (and the last): 1 + ceil(T / k) rows, from which
                 a backward pass simulates the others again, k at a time; "sqrt" is k = ceil(sqrt(T)).
         """

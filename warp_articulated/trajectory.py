@@ -75,6 +75,7 @@ class Trajectory:
 
     @property
     def num_envs(self) -> int:
+        """Number of environments."""
         return self.q.shape[1]
 
     def save(self, path: str | os.PathLike) -> None:
@@ -112,8 +113,12 @@ class TrajectoryWriter:
     """Writes a trajectory file row by row in constant memory. The file appears when the `with` block ends well.
 
     Args:
+        path: ends in .npz.
+        model: what moves; the file holds it too.
         num_envs: environments of the rows that `write` gets.
+        dt: s between rows.
         dtype: precision of the file, "float32" or "float64".
+        env_ids: which environments of the batch these are; None: counted from 0.
     """
 
     def __init__(

@@ -197,14 +197,14 @@ class _Run:
     def write_pictures(self) -> None:
         sizes = {} if self.options.size is None else {"size": self.options.size}
         if self.options.gif is not None:
-            from ..gif import render_gif
+            from ..pictures.gif import render_gif
 
             with self.console.bar(f"drawing {self.options.gif}") as bar:
                 frames = np.concatenate(self.gif_frames)
                 render_gif(self.options.gif, self.model, frames, fps=self.gif_fps, progress=bar, **sizes)
             self.console.say(f"wrote {self.options.gif} ({len(frames)} frames)")
         if self.options.png is not None:
-            from ..render import render_png
+            from ..pictures.render import render_png
 
             with self.console.busy(f"drawing {self.options.png}"):
                 render_png(self.options.png, self.model, self.last, **sizes)

@@ -1,0 +1,92 @@
+"""Time of the ray caster: a picture with everything that belongs to it, and one frame more of a film.
+
+    python benchmarks/render.py            # two minutes; writes benchmarks/results/render.json
+    python benchmarks/render.py --quick    # seconds; whether it works, not how fast it is
+
+`picture` is wa.render: kinematics, scene, tree, camera and rays. `frame` is what every frame of a GIF costs: new poses,
+fewer rays, the choice of colours, and the compression. Each is the fastest of its repetitions, in ms on all cores; the
+CPU time, summed over the cores, tells more on a machine that has other things to do.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Callable
+from io import BytesIO
+
+import machine
+import numpy as np
+from machine import progress, table
+
+import warp_articulated as wa
+from warp_articulated import gif
+from warp_articulated.layout import automatic_spacing
+from warp_articulated.pictures.palette import FrameCoder, film_palette
+from warp_articulated.pictures.rayscene import RayScene
+
+ROBOTS = (1, 64, 1024, 4096)
+SIZES = ((480, 270), (960, 540))
+
+
+def fastest(run: Callable[[int], object], repetitions: int) -> tuple[float, float]:
+    """Milliseconds by the clock and of CPU time; run gets the number of the repetition."""
+    walls, cpus = [], []
+    for k in range(repetitions):
+        wall, cpu = time.perf_counter(), time.process_time()
+        run(k)
+        walls.append(1e3 * (time.perf_counter() - wall))
+        cpus.append(1e3 * (time.process_time() - cpu))
+    return min(walls), min(cpus)
+
+
+def poses(model: wa.Model, frames: int, robots: int) -> np.ndarray:
+    """(frames, robots, nq): standing, with every joint a little elsewhere in every frame."""
+    q = np.tile(model.q0, (frames, robots, 1))
+    q[..., 7:] += np.random.default_rng(0).uniform(-0.05, 0.05, (frames, robots, model.nq - 7))
+    return q
+
+
+def measure(model: wa.Model, robots: int, size: tuple[int, int], repetitions: int) -> dict:
+    progress(f"{robots} robots at {size[0]} x {size[1]}")
+    qs = poses(model, repetitions, robots)
+    picture = fastest(lambda k: wa.render(model, qs[k], size=size), repetitions)
+    frame = film_frame(model, qs, size)
+    names = ("picture_ms", "picture_cpu_ms", "frame_ms", "frame_cpu_ms")
+    return {"robots": robots, "size": size, **dict(zip(names, (*picture, *frame)))}
+
+
+def film_frame(model: wa.Model, qs: np.ndarray, size: tuple[int, int]) -> tuple[float, float]:
+    scene = RayScene(model, qs.shape[1], automatic_spacing(model, qs[0]))
+    cameras = gif._cameras(scene, qs, np.zeros((len(qs), 3)), size, None)
+    coder = FrameCoder(scene, film_palette([scene.picture(cameras[0], size, gif.QUALITY)]), size)
+
+    def frame(k: int) -> None:
+        scene.pose(qs[k])
+        scene.picture(cameras[k], size, gif.QUALITY)
+        gif._write_frame(BytesIO(), 4, *coder.changes())
+
+    return fastest(frame, len(qs))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--quick", action="store_true", help="one small case; nothing is written")
+    quick = parser.parse_args().quick
+    model = wa.load("laikago")
+    load = machine.load()
+    wa.render(model, model.q0, size=(16, 9))  # compiles
+    if quick:
+        cases = [measure(model, 4, (96, 54), 2)]
+    else:
+        cases = [measure(model, robots, size, 6) for robots in ROBOTS for size in SIZES]
+    rows = [(c["robots"], "{} x {}".format(*c["size"]), *list(c.values())[2:]) for c in cases]
+    print(table(("robots", "pixels", "picture, ms", "CPU ms", "frame of a GIF, ms", "CPU ms"), rows))
+    if not quick:
+        machine.write_json(
+            machine.RESULTS / "render.json", {"machine": machine.describe(), "load_before": load, "cases": cases}
+        )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""Pictures without a display: a ray caster in Warp (raycast, rayshapes, rayscene), PNG (render), GIF (gif, palette)."""

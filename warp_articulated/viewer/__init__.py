@@ -1,0 +1,17 @@
+"""The browser viewer and its HTML recordings, from viser (`pip install 'warp-articulated[viewer]'`).
+
+Nothing else in the package imports this, so that everything else works without viser.
+"""
+
+try:
+    import viser as _viser
+except ModuleNotFoundError as error:
+    if error.name != "viser":  # viser is there, but something that it needs is not: say what
+        raise
+    raise ModuleNotFoundError("the viewer needs viser: pip install 'warp-articulated[viewer]'.", name="viser") from None
+
+from .recording import record_html
+from .viewer import Viewer
+
+__all__ = ["Viewer", "record_html"]
+del _viser
