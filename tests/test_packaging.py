@@ -4,6 +4,8 @@ import importlib
 import importlib.metadata as metadata
 import importlib.resources as resources
 import re
+import subprocess
+import sys
 import tomllib
 from pathlib import Path
 
@@ -55,3 +57,29 @@ def test_every_pinned_package_is_asked_for_by_the_project():
 def test_licence_is_the_whole_text():
     text = (ROOT / "LICENSE").read_text()
     assert "Apache License" in text and "END OF TERMS AND CONDITIONS" in text
+
+
+def test_public_names_are_what_they_say_whatever_was_imported_before():
+    """A module of the same name as a function would take its place as soon as somebody imports it."""
+    code = (
+        "import importlib, pkgutil, sys, warp_articulated as wa;"
+        "assert 'torch' not in sys.modules and 'warp' not in sys.modules;"  # `--help` should not wait for them
+        "[importlib.import_module(m.name) for m in pkgutil.walk_packages(wa.__path__, 'warp_articulated.')"
+        " if not m.name.endswith('__main__')];"
+        "assert not [n for n in wa.__all__ if type(getattr(wa, n)).__name__ == 'module']"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_every_public_name_has_a_home():
+    package = importlib.import_module("warp_articulated")
+    homes = [name for names in package._HOMES.values() for name in names.split()]
+    assert sorted(homes) == sorted(package.__all__) == package.__all__
+    with pytest.raises(AttributeError, match="has no attribute 'nothing'"):
+        _ = package.nothing
+
+
+def test_all_folders_of_the_package_are_installed():
+    packages = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]["packages"]
+    folders = {p.parent.relative_to(ROOT) for p in (ROOT / "warp_articulated").rglob("__init__.py")}
+    assert {".".join(folder.parts) for folder in folders} <= set(packages)
