@@ -15,7 +15,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 RESULTS = Path(__file__).resolve().parent / "results"
 STARTED = time.perf_counter()
-PACKAGES = ("warp-lang", "torch", "mujoco", "numpy")
+PACKAGES = ("warp-lang", "torch", "mujoco", "numpy", "usd-core")
 
 
 def describe() -> dict:

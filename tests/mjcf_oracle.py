@@ -8,7 +8,8 @@ import mujoco
 import numpy as np
 
 from warp_articulated.importers.mjcf import load_mjcf
-from warp_articulated.model import WORLD, JointType, link_transforms
+from warp_articulated.model import WORLD, JointType
+from warp_articulated.poses import link_transforms
 from warp_articulated.rotations import quat_to_matrix
 
 ASSETS = Path(gymnasium.__file__).parent / "envs" / "mujoco" / "assets"

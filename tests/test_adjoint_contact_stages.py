@@ -15,8 +15,9 @@ from test_adjoint_stages import OPTIONS, SIZES, Stage, array2, array3, normal, r
 from warp_articulated.kernels.rollout import make_stages
 from warp_articulated.kernels.types import DRY_FRICTION
 
-from warp_articulated.model import ShapeType, link_transforms
+from warp_articulated.model import ShapeType
 from warp_articulated.pairs import order_pairs
+from warp_articulated.poses import link_transforms
 from warp_articulated.topology import tables
 
 # -- rows that ride on their links: impulses and the Delassus matrix

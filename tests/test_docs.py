@@ -4,6 +4,7 @@ Python runs as it stands, but for the robot: the one with fewer shapes compiles 
 numbers.
 """
 
+import re
 import shutil
 import subprocess
 import sys
@@ -11,7 +12,9 @@ from pathlib import Path
 
 import doc_commands
 import pytest
-from doc_pages import GENERATED, PAGES, ROOT, anchors, commands, links, python_blocks
+from doc_pages import GENERATED, PAGES, ROOT, Command, anchors, commands, links, python_blocks, read
+
+from warp_articulated.cli import _parser
 
 # each once, whatever pages have it; comments behind `make` name further targets
 COMMANDS = list({c.text if c.words[0] == "make" else c.words: c for page in PAGES for c in commands(page)}.values())
@@ -70,10 +73,16 @@ def test_commands_are_found():
     assert not any(text.startswith("loaded") for text in texts)
 
 
+def test_commands_page_knows_every_command_and_no_other_option():
+    page = read("docs/commands.md")
+    parsers = _parser()._subparsers._group_actions[0].choices
+    assert sorted(re.findall(r"^## ([a-z]+)$", page, re.MULTILINE)) == sorted(parsers)
+    known = {option for parser in parsers.values() for option in parser._option_string_actions} | {"--version"}
+    assert set(re.findall(r"(?<![\w-])--[a-z][a-z-]*", page)) <= known
+
+
 @pytest.mark.parametrize("text", ["git clone somewhere", "python setup.py install", "cd out"])
 def test_an_unknown_command_fails(text, tmp_path):
-    from doc_pages import Command
-
     with pytest.raises(pytest.fail.Exception, match=r"no rule of tests/doc_commands\.py covers"):
         doc_commands.check(Command("README.md", text, tuple(text.split())), tmp_path)
 

@@ -8,7 +8,7 @@ import torch
 from gradient_zoo import POINTS, assert_agreement, directional_errors, one_kernel, small_simulator
 
 import warp_articulated as wa
-from warp_articulated.model import lowest_point
+from warp_articulated.poses import lowest_point
 
 REGIMES = ("flight", "sticking", "sliding", "impact", "limit", "effort")
 EACH = 2  # environments per regime

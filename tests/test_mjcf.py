@@ -9,7 +9,8 @@ import pytest
 from mjcf_oracle import ASSETS, full_mass_matrix, load, mass_matrix, our_q, random_qpos, velocity_map, write
 
 from warp_articulated.importers.mjcf import load_mjcf
-from warp_articulated.model import NV, WORLD, DriveType, JointType, ModelError, link_transforms
+from warp_articulated.model import NV, WORLD, DriveType, JointType, ModelError
+from warp_articulated.poses import link_transforms
 from warp_articulated.rotations import quat_to_matrix
 
 GYMNASIUM = [

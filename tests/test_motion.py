@@ -14,7 +14,8 @@ from small_models import DT, INERTIA, hinge, simulator
 
 import warp_articulated as wa
 from warp_articulated.importers.urdf import load_urdf
-from warp_articulated.model import WORLD, Body, Drive, DriveType, JointType, assemble, link_transforms
+from warp_articulated.model import WORLD, Body, Drive, DriveType, JointType, assemble
+from warp_articulated.poses import link_transforms
 
 
 def free_body(com=(0.0, 0.0, 0.0)):

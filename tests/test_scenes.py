@@ -7,7 +7,8 @@ import pytest
 
 from warp_articulated.importers.loading import load
 from warp_articulated.importers.scene_files import load_scene, load_scene_file, scene_names
-from warp_articulated.model import DriveType, JointType, ModelError, ShapeType, link_transforms
+from warp_articulated.model import DriveType, JointType, ModelError, ShapeType
+from warp_articulated.poses import link_transforms
 from warp_articulated.rotations import quat_to_matrix
 
 LEGS = ("FR", "FL", "RR", "RL")

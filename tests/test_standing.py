@@ -8,7 +8,7 @@ from mjcf_oracle import jacobians
 
 import warp_articulated as wa
 from warp_articulated.importers.scene_files import load_scene
-from warp_articulated.model import link_transforms
+from warp_articulated.poses import link_transforms
 
 G, H = 9.81, 1e-3
 

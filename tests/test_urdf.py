@@ -9,7 +9,8 @@ from robots import SCENES, example_robot, pinocchio_model, pybullet_robot, rando
 
 from warp_articulated.importers.meshes import MAX_HULL_VERTICES, convex_hull, load_hull
 from warp_articulated.importers.urdf import load_urdf
-from warp_articulated.model import DriveType, JointType, ModelError, ShapeType, link_transforms
+from warp_articulated.model import DriveType, JointType, ModelError, ShapeType
+from warp_articulated.poses import link_transforms
 from warp_articulated.rotations import quat_to_matrix
 
 OURS = sorted(path.name for path in SCENES.glob("*.urdf"))

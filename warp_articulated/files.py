@@ -8,6 +8,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+USD_SUFFIXES = (".usd", ".usda", ".usdc")
+
 
 def check_output_path(path: str | os.PathLike, suffixes: tuple[str, ...]) -> Path:
     """The path as a Path, or an error that says why no file of these types can be written there."""

@@ -16,8 +16,6 @@ from enum import IntEnum
 
 import numpy as np
 
-from .rotations import quat_to_matrix
-
 WORLD = -1
 
 
@@ -359,46 +357,3 @@ def _default_position(body: Body) -> np.ndarray:
     if body.joint_type == JointType.SPHERICAL:
         return np.array([0.0, 0.0, 0.0, 1.0])
     return np.zeros(1)
-
-
-def link_transforms(model: Model, q: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """World rotation (nl, 3, 3) and origin (nl, 3) of every link at one q, in numpy: for importers and printing."""
-    rotation, origin = np.zeros((model.num_links, 3, 3)), np.zeros((model.num_links, 3))
-    for i in range(model.num_links):
-        at, parent = model.q_start[i], model.parent[i]
-        if model.joint_type[i] == JointType.FREE:
-            origin[i], rotation[i] = q[at : at + 3], quat_to_matrix(q[at + 3 : at + 7])
-            continue
-        R, p = (np.eye(3), np.zeros(3)) if parent == WORLD else (rotation[parent], origin[parent])
-        p, R = p + R @ model.joint_pos[i], R @ quat_to_matrix(model.joint_quat[i])
-        axis = model.axis[i]
-        if model.joint_type[i] == JointType.SPHERICAL:
-            R = R @ quat_to_matrix(q[at : at + 4])
-        elif model.joint_type[i] == JointType.REVOLUTE:
-            R = R @ quat_to_matrix(np.append(axis * np.sin(q[at] / 2), np.cos(q[at] / 2)))
-        else:
-            p = p + R @ axis * q[at]
-        rotation[i], origin[i] = R, p
-    return rotation, origin
-
-
-def lowest_point(model: Model, q: np.ndarray) -> float:
-    """Height of the lowest point of all colliding shapes on links at one q; inf if there are none."""
-    rotation, origin = link_transforms(model, q)
-    lowest = np.inf
-    for shape in model.shapes:
-        if shape.link == WORLD or not shape.collide or shape.type == ShapeType.PLANE:
-            continue
-        R = rotation[shape.link] @ quat_to_matrix(shape.quat)
-        up = R[2]  # the world's z axis, seen from the shape
-        size = np.append(shape.size, np.zeros(3))
-        if shape.type == ShapeType.MESH:
-            reach = -np.min(np.asarray(shape.vertices) @ up)
-        elif shape.type == ShapeType.BOX:
-            reach = np.abs(up) @ size[:3]
-        elif shape.type == ShapeType.CYLINDER:
-            reach = np.hypot(up[0], up[1]) * size[0] + abs(up[2]) * size[1]
-        else:
-            reach = size[0] + abs(up[2]) * size[1]
-        lowest = min(lowest, float(origin[shape.link][2] + rotation[shape.link][2] @ shape.pos - reach))
-    return lowest

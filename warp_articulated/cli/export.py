@@ -20,7 +20,6 @@ warp-articulated export run.npz run.html --env-ids 0-15
 warp-articulated export robot.urdf robot.usda --floating
 warp-articulated export robot.urdf robot.npz
 """
-USD = (".usd", ".usda", ".usdc")
 
 
 def add(commands) -> None:
@@ -37,15 +36,15 @@ def add(commands) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    from ..files import check_output_path
+    from ..files import USD_SUFFIXES, check_output_path
     from ..trajectory import is_trajectory
 
     console = Console(options)
-    path = check_output_path(options.output, (*USD, ".html", ".npz"))
+    path = check_output_path(options.output, (*USD_SUFFIXES, ".html", ".npz"))
     film = read(options)
     suffix = path.suffix.lower()
     with console.bar(f"writing {path}") as bar:
-        if suffix in USD:
+        if suffix in USD_SUFFIXES:
             _export_usd(path, film, options, bar)
         elif suffix == ".html":
             from ..viewer import record_html
@@ -68,7 +67,7 @@ def _export_usd(path: Path, film: Trajectory, options: argparse.Namespace, progr
     rows = frame_rows(len(film.q), film.dt, fps)
     with UsdWriter(
         path, film.model, film.num_envs, fps=fps, env_ids=[int(e) for e in film.env_ids], spacing=options.spacing,
-        layout=options.layout, physics=not options.no_physics,
+        layout=options.layout, physics=not options.no_physics, progress=progress,
     ) as writer:  # fmt: skip
         for first in range(0, len(rows), CHUNK):
             writer.write(film.q[rows[first : first + CHUNK]])

@@ -94,9 +94,9 @@ def run(options: argparse.Namespace) -> int:
 
 def _check_paths(options: argparse.Namespace) -> None:
     """Find out before the work, not after it, that the result could not be kept."""
-    from ..files import check_output_path
+    from ..files import USD_SUFFIXES, check_output_path
 
-    suffixes = {"usd": (".usd", ".usda", ".usdc"), "gif": (".gif",), "png": (".png",), "npz": (".npz",)}
+    suffixes = {"usd": USD_SUFFIXES, "gif": (".gif",), "png": (".png",), "npz": (".npz",)}
     for name, accepted in suffixes.items():
         if getattr(options, name) is not None:
             check_output_path(getattr(options, name), accepted)

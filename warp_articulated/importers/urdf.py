@@ -15,7 +15,8 @@ from pathlib import Path
 
 import numpy as np
 
-from ..model import WORLD, Body, JointType, Model, ModelError, Shape, ShapeType, assemble, lowest_point
+from ..model import WORLD, Body, JointType, Model, ModelError, Shape, ShapeType, assemble
+from ..poses import lowest_point
 from ..rotations import matrix_to_quat
 from ..validate import inertia_problem
 from .urdf_drives import PerJoint, make_drives

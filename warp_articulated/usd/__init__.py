@@ -6,6 +6,6 @@ Simulator.link_poses. scene.py has what surrounds the robots, physics.py and col
 """
 
 from .export import export_usd, frame_rows
-from .writer import USD_SUFFIXES, UsdWriter
+from .writer import UsdWriter
 
-__all__ = ["USD_SUFFIXES", "UsdWriter", "export_usd", "frame_rows"]
+__all__ = ["UsdWriter", "export_usd", "frame_rows"]

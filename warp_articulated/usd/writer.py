@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from pxr import Sdf, Tf, Usd
 
-from ..files import check_output_path, temporary_beside
+from ..files import USD_SUFFIXES, check_output_path, temporary_beside
 from ..layout import automatic_spacing, grid_offsets
 from ..model import Model
 from ..poses import as_positions, batch_body_poses, check_finite
@@ -21,7 +21,6 @@ from .hierarchy import Hierarchy
 from .instancer import Instancer
 from .scene import add_camera_and_light, add_grounds, set_metadata
 
-USD_SUFFIXES = (".usd", ".usda", ".usdc")
 LAYOUTS = ("auto", "hierarchy", "instancer")
 HIERARCHY_ENVS = 64  # "auto" takes the hierarchy up to here
 CHUNK_BYTES = 32 * 2**20  # of poses that are worked on at a time

@@ -1,0 +1,133 @@
+"""USD exports: seconds, size and memory, and whether Newton reads the physics. Results: results/usd_export.json.
+
+    python benchmarks/usd_export.py [--quick] [--newton-python PYTHON]
+
+Every export runs in a new process, which tells its own peak of memory.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import machine
+import usd_newton
+from machine import table
+
+CASES = {  # name: (environments, frames, layout)
+    "4096 x 200": (4096, 200, "instancer"),
+    "4096 x 2000": (4096, 2000, "instancer"),
+    "16 x 600": (16, 600, "hierarchy"),
+    "16 x 5000": (16, 5000, "hierarchy"),
+    "16 x 20000": (16, 20000, "hierarchy"),
+}
+QUICK = {"100 x 3": (100, 3, "instancer"), "4 x 30": (4, 30, "hierarchy")}
+
+# A stream of Laikagos around their default pose; making them is timed apart. Poses are read back from the last frame.
+PROBE = """
+import json, os, sys, time
+import numpy as np
+import warp_articulated as wa
+from pxr import Usd, UsdGeom
+from warp_articulated.layout import grid_offsets
+from warp_articulated.poses import batch_body_poses
+from warp_articulated.usd import UsdWriter
+
+path, envs, frames, layout = sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), sys.argv[4]
+model, spacing = wa.load("laikago_feet"), 1.5
+rng = np.random.default_rng(0)
+step = max(1, 100_000 // envs)
+status = lambda key: int(open("/proc/self/status").read().split(key + ":")[1].split()[0]) / 1024
+
+def chunk(start):
+    q = np.broadcast_to(model.q0, (min(step, frames - start), envs, model.nq)).astype(np.float32)
+    return q + np.float32(0.05) * rng.standard_normal(q.shape, np.float32)
+
+making, before, began, cpu = 0.0, status("VmHWM"), time.perf_counter(), time.process_time()
+making_cpu = 0.0
+with UsdWriter(path, model, envs, layout=layout, spacing=spacing) as writer:
+    for start in range(0, frames, step):
+        now, now_cpu = time.perf_counter(), time.process_time()
+        q = chunk(start)
+        making, making_cpu = making + time.perf_counter() - now, making_cpu + time.process_time() - now_cpu
+        writer.write(q)
+seconds, cpu = time.perf_counter() - began - making, time.process_time() - cpu - making_cpu
+peak = status("VmHWM")
+positions, _ = batch_body_poses(model, q[-1])
+stage = Usd.Stage.Open(path)
+if layout == "instancer":
+    read = np.array(UsdGeom.PointInstancer(stage.GetPrimAtPath("/World/robots")).GetPositionsAttr().Get(frames - 1))
+    read = read.reshape(envs, -1, 3) - grid_offsets(envs, spacing)[:, None]
+else:
+    links = [[stage.GetPrimAtPath(f"/World/env_{e}/{name}") for name in model.link_names] for e in range(envs)]
+    read = np.array([[p.GetAttribute("xformOp:translate").Get(frames - 1) for p in row] for row in links])
+print(json.dumps({
+    "seconds": seconds, "cpu_seconds": cpu, "megabytes": os.path.getsize(path) / 1e6,
+    "memory_before_mb": before, "memory_peak_mb": peak, "error": float(np.abs(read - positions).max()),
+}))
+"""
+
+
+def measure(envs: int, frames: int, layout: str, folder: Path) -> dict:
+    """Time of authoring and peak of memory of one export; refuses a file that does not hold the poses."""
+    path = folder / "run.usdc"
+    command = [sys.executable, "-c", PROBE, str(path), str(envs), str(frames), layout]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    path.unlink(missing_ok=True)
+    if done.returncode:
+        raise SystemExit(f"The export of {envs} x {frames} failed:\n{done.stderr}")
+    result = json.loads(done.stdout.strip().splitlines()[-1])
+    if not result["error"] < 1e-4:  # single precision, 50 m from the origin
+        raise SystemExit(f"The export of {envs} x {frames} holds wrong poses: they differ by {result['error']} m.")
+    return {"envs": envs, "frames": frames, "layout": layout, **result}
+
+
+def export_table(results: dict) -> str:
+    header = ["environments x frames", "layout", "s", "CPU s", "MB", "peak memory MB", "before MB"]
+    lines = [
+        [name, r["layout"], r["seconds"], r["cpu_seconds"], r["megabytes"], r["memory_peak_mb"], r["memory_before_mb"]]
+        for name, r in results.items()
+    ]
+    return table(header, lines)
+
+
+def newton_table(results: dict) -> str:
+    robots = [name for name in results if name != "version"]
+    keys = list(results["every joint"])
+    return table(["largest difference", *keys], [[name, *(results[name].get(k, 0.0) for k in keys)] for name in robots])
+
+
+def main(arguments: list[str] | None = None) -> dict:
+    parser = argparse.ArgumentParser(description="Time, size and memory of USD exports, and Newton as their reader.")
+    parser.add_argument("--quick", action="store_true", help="tiny sizes: whether it works, not how fast it is")
+    parser.add_argument("--newton-python", default=sys.executable, help="a Python that has Newton")
+    parser.add_argument("--out", type=Path, default=machine.RESULTS / "usd_export.json", help="raw results")
+    options = parser.parse_args(arguments)
+    results: dict = {"machine": machine.describe(), "quick": options.quick, "load": machine.load()}
+    with contextlib.redirect_stdout(sys.stderr), tempfile.TemporaryDirectory(dir=options.out.parent) as folder:
+        results["newton"] = usd_newton.check(options.newton_python, Path(folder))
+        results["exports"] = {}
+        for name, case in (QUICK if options.quick else CASES).items():
+            machine.progress(f"exporting {name}")
+            results["exports"][name] = measure(*case, Path(folder))
+    if results["load"] > 0.5:
+        print(f"Other programs were running (load {results['load']:.1f} at the start): these figures are noisy.\n")
+    print(f"{results['machine']}\n")
+    print("## USD exports of Laikagos\n")
+    print(export_table(results["exports"]) + "\n")
+    if results["newton"] is None:
+        print(f"Newton was not asked: {options.newton_python} has no newton and newton-usd-schemas.")
+    else:
+        print(f"## Newton {results['newton']['version']} reads the same physics\n")
+        print(newton_table(results["newton"]))
+    machine.write_json(options.out, results)
+    return results
+
+
+if __name__ == "__main__":
+    main()
