@@ -5,6 +5,9 @@
             base               the shapes of one link
             world              obstacles: one instance per environment behind the links, which never moves
 
+Rotations are written twice: in float, which a reader takes if it knows orientationsf, and in half precision for those
+that do not, such as Blender 5.0.
+
 A saved layer keeps arrays of samples on disk only, so it is saved after every chunk. There are no physics schemas:
 joints cannot connect point instances.
 """
@@ -52,6 +55,7 @@ class Instancer:
         instancer.CreateIdsAttr(Vt.Int64Array.FromNumpy(np.arange(len(indices), dtype=np.int64)))
         instancer.CreatePositionsAttr()
         instancer.CreateOrientationsfAttr()
+        instancer.CreateOrientationsAttr()
         instancer.CreateExtentAttr()
 
     def _add_prototype(self, stage: Usd.Stage, name: str, link: int, plane_half: float) -> bool:
@@ -77,6 +81,7 @@ class Instancer:
         arrays = {
             "positions": [Vt.Vec3fArray.FromNumpy(p) for p in points],
             "orientationsf": [Vt.QuatfArray.FromNumpy(r) for r in turns],  # numpy's xyzw
+            "orientations": [Vt.QuathArray.FromNumpy(r) for r in turns.astype(np.float16)],
             "extent": [Vt.Vec3fArray.FromNumpy(e) for e in extents],
         }
         for name, values in arrays.items():

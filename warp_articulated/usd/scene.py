@@ -10,7 +10,7 @@ from ..model import WORLD, Model
 from .shapes import add_square, display_shapes, frame_of
 
 CAMERA_ASPECT = 16 / 9
-FILM_WIDTH = 20.955  # mm, the width of 35 mm film
+FILM_WIDTH = 0.20955  # tenths of the stage's unit, which is 1 m: the 20.955 mm of 35 mm film
 
 
 def set_metadata(stage: Usd.Stage, fps: float) -> None:
@@ -77,7 +77,8 @@ def add_camera_and_light(stage: Usd.Stage, model: Model, origins: np.ndarray) ->
     camera.CreateClippingRangeAttr(Gf.Vec2f(0.01, 10000.0))
 
     sun = UsdLux.DistantLight.Define(stage, "/World/sun")
-    sun.CreateIntensityAttr(2000.0)
+    sun.CreateIntensityAttr(1.0)  # normalised: what a surface gets, whatever the size of the sun
+    sun.CreateNormalizeAttr(True)
     sun.CreateAngleAttr(3.0)
     UsdGeom.Xformable(sun).AddRotateXYZOp().Set(Gf.Vec3f(35.0, 20.0, 0.0))
-    UsdLux.DomeLight.Define(stage, "/World/sky").CreateIntensityAttr(500.0)
+    UsdLux.DomeLight.Define(stage, "/World/sky").CreateIntensityAttr(0.6)

@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-from pxr import Gf, Tf, Usd, UsdGeom, Vt
+from pxr import Gf, Sdf, Tf, Usd, UsdGeom, UsdShade, Vt
 
 from ..layout import hull_of, is_visible, shape_color, srgb_to_linear
 from ..model import WORLD, Model, Shape, ShapeType
+
+
+LOOKS = "/World/looks"
 
 
 def display_shapes(model: Model) -> tuple[Shape, ...]:
@@ -105,10 +108,31 @@ def _add_gprim(stage: Usd.Stage, path: str, shape: Shape) -> UsdGeom.Gprim:
 
 
 def _finish_gprim(prim: UsdGeom.Gprim, color: Sequence[float], shape: Shape) -> None:
+    """Colour, twice: usdview takes displayColor, Blender and other renderers only a material."""
     prim.CreateDisplayColorAttr(Vt.Vec3fArray([vec3(srgb_to_linear(color))]))  # USD's colours are linear
+    opacity = 1.0
     if shape.color is not None and len(shape.color) > 3 and 0.0 < shape.color[3] < 1.0:
-        prim.CreateDisplayOpacityAttr(Vt.FloatArray([float(shape.color[3])]))
+        opacity = float(shape.color[3])
+        prim.CreateDisplayOpacityAttr(Vt.FloatArray([opacity]))
     prim.CreateExtentAttr(UsdGeom.Boundable.ComputeExtentFromPlugins(prim, Usd.TimeCode.Default()))
+    UsdShade.MaterialBindingAPI.Apply(prim.GetPrim()).Bind(_look(prim.GetPrim().GetStage(), color, opacity))
+
+
+def _look(stage: Usd.Stage, color: Sequence[float], opacity: float) -> UsdShade.Material:
+    """The material of a colour (sRGB) and opacity, made when it is first asked for."""
+    digits = "".join(f"{round(255 * c):02x}" for c in (*color, opacity))
+    path = f"{LOOKS}/rgba_{digits}"
+    if stage.GetPrimAtPath(path):
+        return UsdShade.Material.Get(stage, path)
+    UsdGeom.Scope.Define(stage, LOOKS)
+    material = UsdShade.Material.Define(stage, path)
+    shader = UsdShade.Shader.Define(stage, f"{path}/surface")
+    shader.CreateIdAttr("UsdPreviewSurface")
+    shader.CreateInput("diffuseColor", Sdf.ValueTypeNames.Color3f).Set(vec3(srgb_to_linear(color)))
+    shader.CreateInput("roughness", Sdf.ValueTypeNames.Float).Set(0.5)
+    shader.CreateInput("opacity", Sdf.ValueTypeNames.Float).Set(opacity)
+    material.CreateSurfaceOutput().ConnectToSource(shader.ConnectableAPI(), "surface")
+    return material
 
 
 def _add_mesh(stage: Usd.Stage, path: str, points: np.ndarray, faces: np.ndarray) -> UsdGeom.Mesh:

@@ -62,7 +62,7 @@ def record_html(
             set anew, with a short stop, each time the film begins.
         progress: called as progress(done, total) frames.
 
-    The file appears under its name only when it is complete. It has about 1 MB plus 15 bytes per shape and frame.
+    The file appears under its name only when it is complete. It has 0.8 MB plus up to 20 bytes per shape and frame.
     """
     path = check_output_path(path, (".html", ".htm"))
     checks.positive("fps", fps)

@@ -5,7 +5,6 @@ Knows nothing of browsers; viewer.py calls it from one loop and from the panel's
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 
 import numpy as np
@@ -36,7 +35,6 @@ class Session:
         self._start = sim.initial_state() if state is None else (state[0].detach(), state[1].detach())
         self._nan = torch.full_like(sim.initial_control(), torch.nan)
         self.step_time = sim.dt * sim.substeps
-        self.seconds_per_step = 0.0  # of the computer, smoothed; 0: not measured yet
         self.pushes = 0
         self.reset()
 
@@ -54,7 +52,6 @@ class Session:
     @torch.no_grad()
     def simulate(self, steps: int) -> None:
         """Go on by that many control steps."""
-        began = time.perf_counter()
         if self.control is None:
             u = self.current_control().expand(steps, -1, -1)
             qs, qds = self.sim.rollout(self.q, self.qd, u, checkpoint_every=steps)
@@ -64,8 +61,6 @@ class Session:
             for _ in range(steps):
                 self.q, self.qd = self.sim.step(self.q, self.qd, self.current_control())
                 self.time += self.step_time
-        spent = (time.perf_counter() - began) / steps
-        self.seconds_per_step = spent if self.seconds_per_step == 0.0 else 0.8 * self.seconds_per_step + 0.2 * spent
 
     @torch.no_grad()
     def warm_up(self) -> None:

@@ -24,7 +24,7 @@ from .session import Controller, Session
 from .stage import Forces, Stage
 
 STATUS_EVERY = 0.25  # s
-BUSY = 0.9  # share of a frame's time for simulating and drawing: the rest is for other threads
+SLOWEST = 2.0  # frames may last so many times as long as they should, before the simulation runs slower than asked
 
 
 class Viewer:
@@ -81,7 +81,7 @@ class Viewer:
         self._stop = threading.Event()
         self._frames: deque[Frame] = deque(maxlen=max(int(history * fps), 1))
         self._due = 0.0  # control steps that the next frame owes, a fraction
-        self._draw_seconds = 0.0  # that a picture takes, smoothed
+        self._most = np.inf  # steps that this computer can do in a frame
         self._dirty = True
         self._forces: Forces | None = None
         self._wall, self._simulated, self._drawn = time.perf_counter(), 0.0, 0  # since the status was last shown
@@ -124,15 +124,17 @@ class Viewer:
         unwatched: simulate even then.
         """
         self._stop.clear()
-        began = deadline = time.perf_counter()
+        began = last = time.perf_counter()
         try:
             self._warm_up()
             while not self._stop.is_set() and (seconds is None or time.perf_counter() - began < seconds):
+                now = time.perf_counter()
                 if unwatched or self.server.get_clients():
-                    self._frame(self._affordable_steps())
-                deadline = max(deadline + self.frame_time, time.perf_counter())
+                    steps = self._frame(min(now - last, SLOWEST * self.frame_time), self._most)
+                    self._learn(steps, time.perf_counter() - now)
+                last = now
                 # at least a moment, in which the threads of the panel get their turn
-                self._stop.wait(max(deadline - time.perf_counter(), 1e-3))
+                self._stop.wait(max(now + self.frame_time - time.perf_counter(), 1e-3))
         except KeyboardInterrupt:
             pass
 
@@ -143,7 +145,7 @@ class Viewer:
     def advance(self, frames: int = 1) -> None:
         """What `run` does for so many frames, without waiting: simulate speed / fps seconds each, if it plays; draw."""
         for _ in range(checks.whole("frames", frames, 0)):
-            self._frame(None)
+            self._frame(self.frame_time, np.inf)
 
     def reset(self) -> None:
         """Return to the first state and give all drives back."""
@@ -256,7 +258,7 @@ class Viewer:
     def recording(self) -> str:
         """What was shown of late, at most `history` seconds, as an HTML page that plays it in simulated time."""
         with self._lock:
-            frames = list(self._frames)
+            frames = list(self._frames) or [Frame(self.session.positions(self.shown), self.frame_time)]
         return page_of(self.sim.model, frames, spacing=self.stage.spacing, shadows=self.shadows)
 
     def save_recording(self, path: str | os.PathLike) -> None:
@@ -265,32 +267,32 @@ class Viewer:
 
     # -- inner workings
 
-    def _frame(self, most: int | None) -> None:
-        """Simulate what one picture asks for, but no more than `most` steps, and draw it."""
+    def _frame(self, seconds: float, most: float) -> int:
+        """Simulate what a picture after so many seconds asks for, but no more than `most` steps, draw, count steps."""
         with self._lock:
             steps = 0
             if self.playing:
-                self._due += self.speed * self.frame_time / self.session.step_time
+                self._due += self.speed * seconds / self.session.step_time
                 steps = int(self._due + 1e-9)
                 self._due -= steps
-                steps = steps if most is None else min(steps, most)
+                steps = int(min(steps, most))
             if steps:
                 self.session.simulate(steps)
                 self._simulated += steps * self.session.step_time
             if steps or self._dirty:
                 self._draw(steps * self.session.step_time)
             self._report()
+        return steps
 
-    def _affordable_steps(self) -> int:
-        """Steps that fit into a frame, so that a slow computer shows slow motion and not a stuttering one."""
-        cost = self.session.seconds_per_step
-        # where drawing alone takes that long, there are fewer pictures per second, but not only pictures
-        left = max(BUSY * self.frame_time - self._draw_seconds, 0.3 * self.frame_time)
-        return max(int(left / cost), 1) if cost > 0.0 else 1
+    def _learn(self, steps: int, spent: float) -> None:
+        """Find out how many steps fit into a frame: a slow computer shows slow motion, not a stuttering one."""
+        if steps and spent > SLOWEST * self.frame_time:  # fewer; not below half, it may have been a moment's delay
+            self._most = max(steps * max(SLOWEST * self.frame_time / spent, 0.5), 1.0)
+        else:
+            self._most *= 1.1
 
     def _draw(self, duration: float) -> None:
         """Show the state, and remember it for a recording; duration: s since the last picture, 0: it was not played."""
-        began = time.perf_counter()
         self._dirty = False
         q = self.session.positions(self.shown)
         if not np.isfinite(q).all():
@@ -304,8 +306,6 @@ class Viewer:
             self.stage.show_forces(forces, scale)
         self._drawn += 1
         self._frames.append(Frame(q, duration or self.frame_time, forces, scale))
-        # half of it new; one long picture, which waited for a compiler, is soon forgotten
-        self._draw_seconds = 0.5 * self._draw_seconds + 0.5 * min(time.perf_counter() - began, self.frame_time)
 
     def _contact_forces(self) -> Forces | None:
         if not self.contacts_shown:
@@ -323,8 +323,6 @@ class Viewer:
         self._report(force=True)
 
     def _warm_up(self) -> None:
-        if self.session.seconds_per_step > 0.0:
-            return
         with self._lock:
             self.panel.say("Compiling the simulation, some seconds the first time ...")
             self.session.warm_up()
@@ -342,8 +340,8 @@ class Viewer:
         elif passed >= STATUS_EVERY:
             parts.append(f"{self._simulated / passed:.2f}x real time")
             parts.append(f"{self._drawn / passed:.0f} fps")
-        some = self.sim.num_envs > self.shown
-        parts.append(f"{self.shown} of {self.sim.num_envs} robots shown" if some else f"{self.shown} robots")
+        count = f"{self.shown} of {self.sim.num_envs}" if self.sim.num_envs > self.shown else f"{self.shown}"
+        parts.append(f"{count} robot{'s' if self.sim.num_envs > 1 else ''}")
         if self._forces is not None:
             parts.append(f"{len(self._forces.points)} contacts")
         if self.sim.device.is_cpu and len(self.sim.diverged):
