@@ -53,7 +53,8 @@ def test_info_prints_the_tree_and_the_scenes(capsys):
     assert main(["info", ROBOT]) == 0
     assert capsys.readouterr().out.strip() == str(wa.load(ROBOT))
     assert main(["info", "scenes"]) == 0
-    assert [line.split()[0] for line in capsys.readouterr().out.splitlines()] == wa.scene_names()
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split()[0] for line in lines] == wa.scene_names() and all(len(line.split()) > 3 for line in lines)
 
 
 def test_an_error_is_one_line_unless_debugging(capsys):
@@ -87,6 +88,34 @@ def test_urdf_options_reach_the_importer(capsys):
     assert "free" in said and "position drive, kp 77, kd 3" in said
     assert main(["info", ROBOT, "--floating"]) == 1
     assert "the option 'floating' does not apply" in capsys.readouterr().err
+
+
+def test_any_option_of_the_importer(capsys):
+    from robots import SCENES
+
+    path = str(SCENES / "laikago.urdf")
+    assert main(["info", path, "--floating", "--option", "self_collision=false", "--option", "friction=0.25"]) == 0
+    assert "17 collision pairs" in capsys.readouterr().out
+    assert main(["info", path, "--option", "wings=2"]) == 1
+    assert "the option 'wings' does not apply" in capsys.readouterr().err
+    with pytest.raises(SystemExit):
+        main(["info", path, "--option", "wings"])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "option"),
+    [
+        (["render", ROBOT, "a.png", "--fps", "3"], "--fps"),
+        (["render", ROBOT, "a.png", "--follow"], "--follow"),
+        (["export", ROBOT, "a.npz", "--layout", "instancer"], "--layout"),
+        (["export", ROBOT, "a.npz", "--no-physics"], "--no-physics"),
+        (["export", ROBOT, "a.html", "--layout", "hierarchy"], "--layout"),
+        (["info", "scenes", "--floating"], "--floating"),
+    ],
+)
+def test_options_that_would_do_nothing_are_refused(arguments, option, capsys):
+    assert main(arguments) == 1
+    assert option in capsys.readouterr().err
 
 
 def test_render_a_model_and_a_film(film, capsys):
@@ -143,6 +172,11 @@ def test_doctor_finds_all_well_here(capsys):
     assert main(["doctor"]) == 0
     said = capsys.readouterr().out
     assert "warp-lang" in said and "kernel cache" in said and "all is well" in said and "FAIL" not in said
+
+
+def test_doctor_tells_once_that_a_device_is_missing(capsys):
+    assert main(["doctor", "--device", "cuda:7"]) == 1
+    assert capsys.readouterr().out.count("There is no device 'cuda:7'") == 1
 
 
 def test_doctor_tells_what_is_wrong(monkeypatch, capsys):

@@ -2,7 +2,10 @@
 
 import copy
 import gc
+import os
 import pickle
+import subprocess
+import sys
 import weakref
 from concurrent.futures import ThreadPoolExecutor
 
@@ -38,6 +41,22 @@ def test_simulator_and_trajectory_are_freed_after_a_backward_pass():
     del sim, qs, qds
     gc.collect()
     assert [x() for x in alive] == [None] * 3
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
+def test_a_forked_process_can_go_on_with_a_simulator():
+    """In a process of its own: pytest's has threads of other tests."""
+    code = (
+        "import multiprocessing as mp, warp_articulated as wa\n"
+        "sim = wa.Simulator(wa.load('laikago_feet'), 4, threads=2)\n"
+        "state = sim.initial_state()\n"
+        "expected = sim.step(*state)[0].tolist()\n"
+        "def work(out): out.put(sim.step(*state)[0].tolist())\n"
+        "context = mp.get_context('fork'); out = context.Queue()\n"
+        "child = context.Process(target=work, args=(out,)); child.start()\n"
+        "assert out.get(timeout=60) == expected; child.join(); assert child.exitcode == 0\n"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=120)
 
 
 def test_copies_and_pickles_simulate_the_same():

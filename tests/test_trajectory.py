@@ -77,6 +77,12 @@ def test_the_writer_makes_the_same_file_in_pieces(film, tmp_path):
     assert sorted(p.name for p in tmp_path.iterdir()) == ["pieces.npz", "whole.npz"]
 
 
+def test_the_writer_writes_only_inside_its_block(film, tmp_path):
+    writer = wa.TrajectoryWriter(tmp_path / "run.npz", film.model, 3, dt=1e-3)
+    with pytest.raises(RuntimeError, match="only inside its `with` block"):
+        writer.write(q=film.q, qd=film.qd, u=film.u)
+
+
 def test_an_interrupted_writer_leaves_the_old_file(film, tmp_path):
     film.save(tmp_path / "run.npz")
     old = (tmp_path / "run.npz").read_bytes()

@@ -10,11 +10,12 @@ from pxr import UsdGeom
 from stages import complaints, instances, open_stage, pose_in_stage
 
 from warp_articulated import Simulator, load
+from warp_articulated.film import frame_rows
 from warp_articulated.layout import grid_offsets
 from warp_articulated.model import WORLD, Body, JointType, Shape, ShapeType, assemble
 from warp_articulated.poses import batch_link_poses, link_transforms
 from warp_articulated.rotations import quat_to_matrix
-from warp_articulated.usd import export_usd, frame_rows
+from warp_articulated.usd import export_usd
 
 SLOPE = np.array([0.0, 0.2, 0.0, 0.98])
 

@@ -30,8 +30,12 @@ class Launcher:
         self.threads = min(threads, num_envs) if device.is_cpu else 1
         bounds = [num_envs * k // self.threads for k in range(self.threads + 1)]
         self._shares = list(pairwise(bounds))
-        self._pool = ThreadPoolExecutor(self.threads - 1) if self.threads > 1 else None
         self._recorded: dict[wp.Kernel, tuple[list[wp.Launch], list]] = {}
+        self._start_pool()
+
+    def _start_pool(self) -> None:
+        self._process = os.getpid()
+        self._pool = ThreadPoolExecutor(self.threads - 1) if self.threads > 1 else None
         self._lock = threading.Lock()  # recorded launches hold the arguments of one call at a time
 
     def run(self, kernel: wp.Kernel, model, params, arguments: list) -> None:
@@ -39,6 +43,8 @@ class Launcher:
 
         arguments: torch tensors, Warp arrays or numbers.
         """
+        if self._process != os.getpid():  # a fork has this object, but not the threads, and maybe a lock that is held
+            self._start_pool()
         with self._lock:
             commands = self._commands(kernel, [model, params], arguments)
             if self.device.is_cuda:

@@ -130,6 +130,7 @@ class TrajectoryWriter:
         self.env_ids = np.arange(num_envs) if env_ids is None else np.asarray(env_ids, int)
         self._sizes = {"q": model.nq, "qd": model.nv, "u": model.nu}
         self._rows = dict.fromkeys(ENTRIES, 0)
+        self._files: dict[str, IO[bytes]] = {}
 
     def __enter__(self) -> TrajectoryWriter:
         # beside the result, where there must be room anyway; a zip cannot hold several growing entries at once
@@ -137,11 +138,13 @@ class TrajectoryWriter:
             self._folder = Path(tempfile.mkdtemp(prefix=f".{self.path.stem}-", dir=self.path.parent))
         except OSError as error:
             raise OSError(f"cannot write {self.path}: {error.strerror or error}.") from error
-        self._files: dict[str, IO[bytes]] = {name: open(self._folder / name, "wb") for name in ENTRIES}
+        self._files = {name: open(self._folder / name, "wb") for name in ENTRIES}
         return self
 
     def write(self, *, q: Any, qd: Any, u: Any) -> None:
         """Append rows (n, num_envs, ...); the last call may give one more state than controls."""
+        if not self._files:
+            raise RuntimeError("a TrajectoryWriter writes only inside its `with` block, whose end completes the file.")
         for name, value in (("q", q), ("qd", qd), ("u", u)):
             array = np.ascontiguousarray(_rows(name, value, self._sizes[name]), self.dtype)
             if array.shape[1] != self.num_envs:
@@ -162,6 +165,7 @@ class TrajectoryWriter:
         except OSError as error:
             raise error if str(self.path) in str(error) else OSError(f"cannot write {self.path}: {error}.") from error
         finally:
+            self._files = {}
             shutil.rmtree(self._folder, ignore_errors=True)
 
     def _zip(self, path: Path) -> None:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import argparse
+import json
 import math
 import os
 import re
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..progress import Bar, Busy
@@ -76,6 +78,14 @@ def add_model(command: argparse.ArgumentParser, *, what: str = "", default: str 
     group.add_argument("--drive", choices=("torque", "position", "velocity"), help="drives of all joints (torque)")
     group.add_argument("--kp", type=number, help="gain of position drives, N m/rad")
     group.add_argument("--kd", type=number, help="gain of position and velocity drives, N m s/rad")
+    group.add_argument(
+        "--option",
+        type=loader_option,
+        action="append",
+        default=[],
+        metavar="NAME=VALUE",
+        help="any other option of wa.load, of a URDF or MJCF, such as self_collision=false or friction=0.8",
+    )
 
 
 def add_simulator(command: argparse.ArgumentParser) -> None:
@@ -116,7 +126,12 @@ def load_model(options: argparse.Namespace) -> Model:
     given = {name: getattr(options, name) for name in names if getattr(options, name) is not None}
     if options.floating:
         given["floating"] = True
-    return wa.load(options.model, **given)
+    return wa.load(options.model, **given, **dict(options.option))
+
+
+def given_options(options: argparse.Namespace) -> list[str]:
+    """Which options of add_model were given, as they are written."""
+    return [f"--{name}" for name in ("floating", "drive", "kp", "kd", "option") if getattr(options, name)]
 
 
 def make_simulator(options: argparse.Namespace, model: Model) -> Simulator:
@@ -171,6 +186,24 @@ def positive(text: str) -> float:
     if not number(text) > 0:
         raise argparse.ArgumentTypeError(f"{text!r} is not a number above zero")
     return float(text)
+
+
+def loader_option(text: str) -> tuple[str, object]:
+    """ "friction=0.8" as a name and a value: JSON, or a plain word."""
+    name, equals, value = text.partition("=")
+    if not equals or not name.strip().isidentifier():
+        raise argparse.ArgumentTypeError(f"{text!r} is not of the form NAME=VALUE")
+    try:
+        return name.strip(), json.loads(value)
+    except ValueError:
+        return name.strip(), value
+
+
+def refuse(options: argparse.Namespace, path: Path, *names: str) -> None:
+    """An error for options that mean nothing for the kind of file that is written."""
+    for name in names:
+        if getattr(options, name) not in (None, False, "auto"):
+            raise ValueError(f"--{name.replace('_', '-')} does not apply to {path.suffix} files such as {path}.")
 
 
 def picture_size(text: str) -> tuple[int, int]:

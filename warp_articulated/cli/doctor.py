@@ -109,6 +109,13 @@ def _cache(report: _Report) -> None:
 
 
 def _self_check(report: _Report, device: str | None, console: Console) -> None:
+    from .. import checks
+
+    try:
+        checks.device(device)
+    except ValueError as error:
+        report.line("device", str(error), False)
+        return
     for name, check in CHECKS.items():
         began = time.perf_counter()
         try:

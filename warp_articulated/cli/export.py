@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from .console import OK, Console, add_command, add_model
+from .console import OK, Console, add_command, add_model, refuse
 from .source import add_choice, read
 
 if TYPE_CHECKING:
@@ -41,8 +41,12 @@ def run(options: argparse.Namespace) -> int:
 
     console = Console(options)
     path = check_output_path(options.output, (*USD_SUFFIXES, ".html", ".npz"))
-    film = read(options)
     suffix = path.suffix.lower()
+    if suffix not in USD_SUFFIXES:
+        refuse(options, path, "layout", "no_physics")
+    if suffix == ".npz":
+        refuse(options, path, "fps", "spacing")
+    film = read(options)
     with console.bar(f"writing {path}") as bar:
         if suffix in USD_SUFFIXES:
             _export_usd(path, film, options, bar)
@@ -61,7 +65,8 @@ def run(options: argparse.Namespace) -> int:
 
 def _export_usd(path: Path, film: Trajectory, options: argparse.Namespace, progress: Progress) -> None:
     """Environments keep the numbers that they have in the batch, so this is no plain export_usd."""
-    from ..usd import UsdWriter, frame_rows
+    from ..film import frame_rows
+    from ..usd import UsdWriter
 
     fps = options.fps or 60.0
     rows = frame_rows(len(film.q), film.dt, fps)

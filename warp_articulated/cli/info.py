@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from .console import OK, add_command, add_model, load_model
+from .console import OK, add_command, add_model, given_options, load_model
 
 EXAMPLES = """
 warp-articulated info laikago
@@ -24,9 +24,12 @@ def run(options: argparse.Namespace) -> int:
     if options.model == "scenes":
         import warp_articulated as wa
 
+        from ..importers.scene_files import scene_description
+
+        if given_options(options):
+            raise ValueError(f"`info scenes` takes no option {given_options(options)[0]}.")
         for name in wa.scene_names():
-            model = wa.load(name)
-            print(f"{name:16} {model.num_links:3} links, {model.nu:3} drives, {model.mass.sum():8.4g} kg")
+            print(f"{name:16} {scene_description(name)}")
         return OK
     print(load_model(options))
     return OK

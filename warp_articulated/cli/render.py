@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from .console import OK, Console, add_command, add_model, picture_size
+from .console import OK, Console, add_command, add_model, picture_size, refuse
 from .source import add_choice, read
 
 EXAMPLES = """
@@ -32,6 +32,8 @@ def run(options: argparse.Namespace) -> int:
 
     console = Console(options)
     path = check_output_path(options.output, (".png", ".gif"))
+    if path.suffix.lower() == ".png":
+        refuse(options, path, "fps", "follow")
     film = read(options)
     sizes = {} if options.size is None else {"size": options.size}
     if path.suffix.lower() == ".gif":

@@ -115,6 +115,8 @@ class _Run:
         self.shown = slice(None) if options.env_ids is None else options.env_ids
         self.usd_fps = options.fps or USD_FPS
         self.gif_fps = min(options.fps or GIF_FPS, MAX_GIF_FPS)
+        if options.gif is not None and options.fps and options.fps > MAX_GIF_FPS:
+            console.say(f"the GIF gets {MAX_GIF_FPS:g} frames per second, the most that browsers show")
         self.diverged: set[int] = set()
         self.gif_frames: list[np.ndarray] = []
         self.last = np.zeros(0)
@@ -189,7 +191,7 @@ class _Run:
             self.gif_frames.append(qs[self._frames(self.gif_fps, done, rows)].cpu().numpy())
 
     def _frames(self, fps: float, done: int, rows: int) -> list[int]:
-        from ..usd import frame_rows
+        from ..film import frame_rows
 
         wanted = frame_rows(self.steps + 1, self.options.dt, fps)
         return (wanted[(wanted >= done) & (wanted < done + rows)] - done).tolist()

@@ -36,6 +36,7 @@ def add(commands) -> None:
     add_model(command)
     command.add_argument("--envs", type=count, default=4, help="number of copies (%(default)s)")
     command.add_argument("--contacts", action="store_true", help="show contact points and forces from the start")
+    command.add_argument("--no-shadows", action="store_true", help="plain light, for browsers without a GPU")
     command.add_argument(
         "--host", default="127.0.0.1", help="address to serve at; 0.0.0.0: for others too (%(default)s)"
     )
@@ -55,7 +56,7 @@ def run(options: argparse.Namespace) -> int:
     control = None if options.control == "hold" else _at_time(sim, options)
     with Viewer(
         sim, control=control, state=initial_state(sim, options), host=options.host, port=options.port,
-        contacts=options.contacts,
+        contacts=options.contacts, shadows=not options.no_shadows,
     ) as viewer:  # fmt: skip
         print(f"open {viewer.url} in a browser; Ctrl-C ends it", flush=True)
         viewer.run(options.seconds)

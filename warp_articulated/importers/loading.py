@@ -8,7 +8,7 @@ from pathlib import Path
 
 from ..model import Model, ModelError
 from ..model_file import load_model
-from .scene_files import load_scene, scene_names
+from .scene_files import load_scene, load_scene_file, scene_names
 from .urdf import load_urdf
 from .xmlfile import parse_xml
 
@@ -23,9 +23,11 @@ _OTHERS = {
 
 
 def load(name_or_path: str | Path, **options) -> Model:
-    """The model of a scene's name ("laikago"), or of a file: URDF (.urdf), MJCF (.xml, .mjcf), Model.save's (.npz).
+    """The model of a scene's name ("laikago"), or of a file.
 
-    options: keyword arguments of load_urdf or load_mjcf, whichever reads the file; a scene or .npz takes none.
+    Files: URDF (.urdf), MJCF (.xml, .mjcf), what Model.save wrote (.npz), scenes of your own (.json, docs/scenes.md).
+
+    options: keyword arguments of load_urdf or load_mjcf, whichever reads the file; other kinds take none.
     """
     if not isinstance(name_or_path, (str, Path)):
         raise ModelError(f"load: {name_or_path!r} is neither a scene's name nor a path.")
@@ -44,12 +46,12 @@ def load(name_or_path: str | Path, **options) -> Model:
         from .mjcf import load_mjcf
 
         return _call(load_mjcf, path, options)
-    if suffix == ".npz":
+    if suffix in (".npz", ".json"):
         _check_options(options, (), str(path))
-        return load_model(path)
+        return load_model(path) if suffix == ".npz" else load_scene_file(path)
     more = f": {_OTHERS[suffix]}" if suffix in _OTHERS else ""
     raise ModelError(
-        f"{path}: files of kind {suffix or 'without a suffix'} are not read{more}; .urdf, .xml, .mjcf, .npz are."
+        f"{path}: files of kind {suffix or 'without a suffix'} are not read{more}; .urdf, .xml, .mjcf, .npz, .json are."
     )
 
 
@@ -67,6 +69,8 @@ def _check_options(options: dict, accepted, what: str) -> None:
 
 
 def _similar(name: str) -> str:
+    if Path(name).suffix or len(Path(name).parts) > 1:  # a file was meant
+        return ""
     scenes = scene_names()
     close = difflib.get_close_matches(Path(name).stem.lower(), scenes, n=3, cutoff=0.5)
     if close:

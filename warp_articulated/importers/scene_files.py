@@ -32,6 +32,11 @@ def scene_names() -> list[str]:
     return sorted(path.stem for path in _folder().glob("*.json"))
 
 
+def scene_description(name: str) -> str:
+    """What a scene is, in a sentence."""
+    return json.loads((_folder() / f"{name}.json").read_text("utf-8")).get("description", "")
+
+
 def load_scene(name: str) -> Model:
     """The scene `name` of scene_names()."""
     if name not in scene_names():

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from numbers import Real
 from pathlib import Path
 
@@ -98,9 +98,13 @@ def load_urdf(
         )  # fmt: skip
     except ModelError as error:
         raise ModelError(f"{path}: {error}") from None
+    planes = [k for k, shape in enumerate(model.shapes) if shape.name == floor]
+    if planes and not np.isin(model.pairs, planes).any():
+        note = "no collision shape can touch the ground, so what is free falls through it."
+        model = replace(model, notes=(*model.notes, note))
     # a URDF does not say where the robot stands: not buried in the ground that was added
     low = lowest_point(model, model.q0)
-    if bodies[0].joint_name == "root" and floor in (shape.name for shape in model.shapes) and low < 0:
+    if bodies[0].joint_name == "root" and planes and low < 0:
         model = model.with_pose({"root": [0.0, 0.0, -low, 0.0, 0.0, 0.0, 1.0]})
     return model
 

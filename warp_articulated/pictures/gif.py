@@ -13,9 +13,10 @@ import numpy as np
 from PIL import Image
 
 from ..files import check_output_path, replace_when_done
+from ..film import select
 from ..layout import Camera, automatic_spacing
 from ..model import Model
-from ..poses import as_array, batch_link_poses, check_finite, rotate
+from ..poses import batch_link_poses, rotate
 from ..progress import Progress
 from .palette import TRANSPARENT, FrameCoder, film_palette
 from .rayscene import Quality, RayScene
@@ -67,7 +68,8 @@ def render_gif(
             f"fps is {fps}; a GIF's frames per second must be between {MIN_FPS:g} and {MAX_FPS:g}, because viewers "
             "slow down faster ones. With dt given, rows are left out to keep real time."
         )
-    frames = _frames(model, qs, fps, dt, env_ids)
+    qs, rows, envs = select(model, qs, fps=fps, dt=dt, env_ids=env_ids)
+    frames = qs[rows][:, envs].astype(float)
     scene = RayScene(model, frames.shape[1], check_spacing(spacing) or automatic_spacing(model, frames[0]), device)
     shifts = _motion(model, frames, fps) if follow else np.zeros((len(frames), 3))
     cameras = _cameras(scene, frames, shifts, size, camera)
@@ -89,24 +91,6 @@ def frame_delays(count: int, fps: float) -> list[int]:
     """How long each frame is shown, in 1/100 s: whole numbers whose sums stay within half a one of real time."""
     ends = np.floor(100.0 * np.arange(count + 1) / fps + 0.5).astype(int)
     return np.diff(ends).tolist()
-
-
-def _frames(model: Model, qs: Any, fps: float, dt: float | None, env_ids: Sequence[int] | None) -> np.ndarray:
-    """Joint positions (frames, environments, nq) of what is to be shown."""
-    from ..usd import frame_rows
-
-    qs = as_array(model, qs, "qs", (1, 2))
-    qs = qs[:, None] if qs.ndim == 2 else qs
-    count = qs.shape[1]
-    envs = list(range(count)) if env_ids is None else [int(e) for e in env_ids]
-    if not envs or len(set(envs)) != len(envs) or not all(0 <= e < count for e in envs):
-        raise ValueError(f"env_ids is {envs}; it must name different environments between 0 and {count - 1}.")
-    rows = np.arange(len(qs)) if dt is None else frame_rows(len(qs), dt, fps)
-    frames = qs[rows][:, envs].astype(float)
-    if not np.isfinite(frames).all():
-        for env in envs:  # told by the environment's own number; those that are left out may have diverged
-            check_finite(qs[rows, env], f"qs of environment {env}, ")
-    return frames
 
 
 def _motion(model: Model, frames: np.ndarray, fps: float) -> np.ndarray:

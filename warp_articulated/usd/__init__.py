@@ -5,7 +5,7 @@ link) and instancer.py (one PointInstancer); both hold the frames that the robot
 Simulator.link_poses. scene.py has what surrounds the robots, physics.py and collision.py what other tools simulate.
 """
 
-from .export import export_usd, frame_rows
+from .export import export_usd
 from .writer import UsdWriter
 
-__all__ = ["UsdWriter", "export_usd", "frame_rows"]
+__all__ = ["UsdWriter", "export_usd"]

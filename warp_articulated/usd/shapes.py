@@ -10,7 +10,6 @@ from pxr import Gf, Sdf, Tf, Usd, UsdGeom, UsdShade, Vt
 from ..layout import hull_of, is_visible, shape_color, srgb_to_linear
 from ..model import WORLD, Model, Shape, ShapeType
 
-
 LOOKS = "/World/looks"
 
 

@@ -19,10 +19,9 @@ import viser
 
 from .. import checks
 from ..files import check_output_path, replace_when_done
+from ..film import select
 from ..model import Model
-from ..poses import as_positions, check_finite
 from ..progress import Progress
-from ..usd import frame_rows
 from .stage import Forces, Stage
 
 ROUNDING = 5e-4  # of the distance between robots: less than a pixel
@@ -68,13 +67,8 @@ def record_html(
     checks.positive("fps", fps)
     if spacing is not None:
         checks.positive("spacing", spacing)
-    qs = as_positions(model, qs, "qs", (1, 2))
-    qs = qs[:, None] if qs.ndim == 2 else qs
-    envs = _chosen(env_ids, qs.shape[1])
-    for env in envs:  # those that are left out may have diverged
-        check_finite(qs[:, env], f"qs of environment {env}, ")
-    film = qs[frame_rows(len(qs), dt, fps)][:, envs]
-    frames = [Frame(q, 1.0 / fps) for q in film]
+    qs, rows, envs = select(model, qs, fps=fps, dt=dt, env_ids=env_ids)
+    frames = [Frame(q, 1.0 / fps) for q in qs[rows][:, envs].astype(float)]
     write_page(path, page_of(model, frames, spacing=spacing, shadows=shadows, progress=progress))
 
 
@@ -128,11 +122,3 @@ def quiet() -> Iterator[None]:
         yield
     finally:
         console.quiet = before
-
-
-def _chosen(env_ids: Sequence[int] | None, count: int) -> list[int]:
-    envs = list(range(count)) if env_ids is None else [int(e) for e in env_ids]
-    wrong = [e for e in envs if not 0 <= e < count]
-    if wrong or not envs or len(set(envs)) != len(envs):
-        raise ValueError(f"env_ids is {envs}; it must name different environments between 0 and {count - 1}.")
-    return envs

@@ -170,11 +170,13 @@ class Viewer:
     # -- what the panel's controls do; all may be called from a program as well
 
     def play(self) -> None:
+        """Let simulated time go on."""
         with self._lock:
             self.playing = True
             self._changed()
 
     def pause(self) -> None:
+        """Stop simulated time; the page stays alive."""
         with self._lock:
             self.playing = False
             self._changed()
