@@ -78,13 +78,13 @@ def run(options: argparse.Namespace) -> int:
     run = _Run(sim, control, steps or STEPS, options, console)
     seconds = run.simulate()
 
+    run.write_pictures()
     robots, env_steps = options.envs, options.envs * run.steps
     print(
         f"{env_steps:,} environment steps in {seconds:.2f} s: {env_steps / seconds:,.0f} steps/s, "
         f"{env_steps * options.dt / seconds:,.1f} times real time",
         flush=True,
     )
-    run.write_pictures()
     if run.diverged:
         ids = sorted(run.diverged)
         shown = ", ".join(map(str, ids[:10])) + (", ..." if len(ids) > 10 else "")
