@@ -17,8 +17,8 @@ from warp_articulated.model import (
     Shape,
     ShapeType,
     assemble,
-    link_transforms,
 )
+from warp_articulated.poses import link_transforms
 from warp_articulated.rotations import quat_multiply, quat_to_matrix
 
 TURN = np.array([0.1, -0.3, 0.5, 0.8]) / np.linalg.norm([0.1, -0.3, 0.5, 0.8])
