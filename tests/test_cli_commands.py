@@ -1,8 +1,12 @@
 """The other commands: info, render, export, bench, doctor; help, versions and errors of all of them."""
 
 import json
+import os
+import signal
 import subprocess
 import sys
+import time
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -98,6 +102,8 @@ def test_any_option_of_the_importer(capsys):
     assert "17 collision pairs" in capsys.readouterr().out
     assert main(["info", path, "--option", "wings=2"]) == 1
     assert "the option 'wings' does not apply" in capsys.readouterr().err
+    assert main(["info", path, "--floating", "--option", "floating=false"]) == 1
+    assert "'floating' of the model is given twice" in capsys.readouterr().err
     with pytest.raises(SystemExit):
         main(["info", path, "--option", "wings"])
 
@@ -110,6 +116,13 @@ def test_any_option_of_the_importer(capsys):
         (["export", ROBOT, "a.npz", "--layout", "instancer"], "--layout"),
         (["export", ROBOT, "a.npz", "--no-physics"], "--no-physics"),
         (["export", ROBOT, "a.html", "--layout", "hierarchy"], "--layout"),
+        (["export", ROBOT, "a.npz", "--env-ids", "0"], "--env-ids"),
+        (["render", ROBOT, "a.png", "--end", "1"], "--end"),
+        (["simulate", ROBOT, "--env-ids", "0"], "--env-ids"),
+        (["simulate", ROBOT, "--fps", "60", "--png", "a.png"], "--fps"),
+        (["simulate", ROBOT, "--size", "9x9", "--npz", "a.npz"], "--size"),
+        (["simulate", ROBOT, "--gif", "a.gif", "--fps", "60"], "--fps"),
+        (["simulate", ROBOT, "--envs", "1000000000"], "--envs"),
         (["info", "scenes", "--floating"], "--floating"),
     ],
 )
@@ -132,8 +145,8 @@ def test_render_a_model_and_a_film(film, capsys):
     [
         (["run.npz", "a.bmp"], ".png"),
         (["run.npz", "a.png", "--env-ids", "2,5"], "run.npz holds no environment 5; it holds 2-4, 9."),
-        (["run.npz", "a.png", "--start", "2"], "is no part of run.npz, 0 to 1 s"),
-        (["run.npz", "a.png", "--start", "0.5", "--end", "0.2"], "is no part of run.npz"),
+        (["run.npz", "a.gif", "--start", "2"], "is no part of run.npz, 0 to 1 s"),
+        (["run.npz", "a.gif", "--start", "0.5", "--end", "0.2"], "is no part of run.npz"),
         (["nothing.npz", "a.png"], "there is no such file"),
     ],
 )
@@ -155,6 +168,46 @@ def test_export_by_the_names_ending(film, capsys):
     assert Usd.Stage.Open("still.usda").GetEndTimeCode() == 0
     assert main(["export", ROBOT, "model.step"]) == 1
     assert ".usdc or .html or .npz" in capsys.readouterr().err
+
+
+def test_the_input_is_not_overwritten(film, capsys):
+    before = Path("run.npz").read_bytes()
+    Path("link.npz").symlink_to("run.npz")
+    for output in ("run.npz", "./run.npz", "link.npz"):
+        assert main(["export", "run.npz", output, "--start", "0.5"]) == 1
+        assert "is the input" in capsys.readouterr().err
+    assert Path("run.npz").read_bytes() == before
+
+
+def test_a_link_is_followed(film, tmp_path):
+    (tmp_path / "data").mkdir()
+    for name in ("a.usda", "a.png", "a.npz"):
+        Path(name).symlink_to(tmp_path / "data" / name)
+        assert main(["render" if name.endswith("png") else "export", "run.npz", name]) == 0
+        assert Path(name).is_symlink() and (tmp_path / "data" / name).stat().st_size > 0
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("work", ["simulate", "render"])
+def test_a_signal_in_the_middle_leaves_nothing_behind(film, number, work):
+    if work == "simulate":
+        arguments = ["simulate", ROBOT, "--envs", "2048", "--steps", "1000000", "--npz", "out.npz"]
+    else:
+        arguments = ["render", "run.npz", "out.gif", "--size", "1600x900"]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "warp_articulated", *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    )
+    if work == "simulate":
+        while b"ready" not in process.stdout.readline():
+            assert process.poll() is None
+        time.sleep(0.5)
+    else:
+        time.sleep(5.0)
+    assert process.poll() is None
+    process.send_signal(number)
+    _, said = process.communicate(timeout=60)
+    assert process.returncode == 128 + number, said
+    assert os.listdir() == ["run.npz"]
 
 
 def test_bench_measures_and_writes(capsys):

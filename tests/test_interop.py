@@ -60,7 +60,7 @@ def test_parameters_as_numpy(sim):
 
 def test_another_precision_is_told(sim):
     q, qd = sim.initial_state()
-    with pytest.raises(TypeError, match=r"q is torch.float64; this simulator computes in torch.float32"):
+    with pytest.raises(TypeError, match=r"q is float64; this simulator computes in float32: convert it\."):
         sim.step(q.numpy().astype(float), qd)
     with pytest.raises(TypeError, match="q is a list; it must be a torch tensor"):
         sim.step(q.tolist(), qd)

@@ -84,10 +84,10 @@ def test_a_file_that_does_not_fit_is_told(arrays, tmp_path, change, says):
 def test_what_is_no_npz_file_is_told(tmp_path):
     for content in (b"", b"nonsense", b"PK\x03\x04 broken"):
         (tmp_path / "model.npz").write_bytes(content)
-        with pytest.raises(wa.ModelError, match=r"not a readable \.npz"):
+        with pytest.raises(wa.ModelError, match=r"not an \.npz file|cannot be read"):
             wa.load(tmp_path / "model.npz")
     np.savez(tmp_path / "pickled.npz", **{"model.version": np.array({"a": 1}, object)})
-    with pytest.raises(wa.ModelError, match=r"not a readable \.npz"):
+    with pytest.raises(wa.ModelError, match=r"not an \.npz file|cannot be read"):
         wa.load(tmp_path / "pickled.npz")
     with pytest.raises(wa.ModelError, match="no such file"):
         wa.Model.load(tmp_path / "nothing.npz")

@@ -77,6 +77,32 @@ def test_the_writer_makes_the_same_file_in_pieces(film, tmp_path):
     assert sorted(p.name for p in tmp_path.iterdir()) == ["pieces.npz", "whole.npz"]
 
 
+def test_the_writer_takes_single_rows_and_positions_alone(film, tmp_path):
+    with wa.TrajectoryWriter(tmp_path / "run.npz", film.model, 3, dt=2e-3, dtype="float64") as writer:
+        for q in torch.tensor(film.q):
+            writer.write(q=q)
+    again = wa.Trajectory.load(tmp_path / "run.npz")
+    np.testing.assert_array_equal(again.q, film.q)
+    assert again.qd is None and again.u is None
+
+
+def test_the_writer_refuses_what_makes_no_trajectory(film, tmp_path):
+    path = tmp_path / "run.npz"
+    with pytest.raises(ValueError, match="dtype is 'int8'"):
+        wa.TrajectoryWriter(path, film.model, 3, dt=1e-3, dtype="int8")
+    for calls, says in (
+        ([], "no row was given"),
+        ([{"q": film.q, "qd": film.qd[:3]}], "5 rows of q, but 3 of qd"),
+        ([{"q": film.q, "u": film.u[:2]}], "5 rows of q, but 2 of u"),
+        ([{"q": film.q}, {"q": film.q, "qd": film.qd}], "its first call got q"),
+        ([{"q": film.q[:, :2]}], r"q has shape \(5, 2, 19\)"),
+    ):
+        with pytest.raises(ValueError, match=says), wa.TrajectoryWriter(path, film.model, 3, dt=1e-3) as writer:
+            for call in calls:
+                writer.write(**call)
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_the_writer_writes_only_inside_its_block(film, tmp_path):
     writer = wa.TrajectoryWriter(tmp_path / "run.npz", film.model, 3, dt=1e-3)
     with pytest.raises(RuntimeError, match="only inside its `with` block"):

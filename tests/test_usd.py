@@ -73,7 +73,7 @@ def test_hierarchy_holds_the_simulators_link_poses(moved_frames, tmp_path, suffi
         for i, name in enumerate(laikago.link_names):
             for frame in range(4):
                 rotation, origin = pose_in_stage(root.GetChild(name), frame, root)
-                # orientations are stored in single precision, and the simulator computes in it
+                # the simulator computes in single precision
                 np.testing.assert_allclose(origin, poses[frame, env, i, :3], atol=1e-5)
                 np.testing.assert_allclose(rotation, quat_to_matrix(poses[frame, env, i, 3:]), atol=1e-5)
 
@@ -274,3 +274,13 @@ def test_positions_that_are_not_finite_are_named(model, tmp_path):
         export_usd(tmp_path / "run.usda", model, q)
     export_usd(tmp_path / "run.usda", model, q, env_ids=[0])
     assert open_stage(tmp_path / "run.usda").GetPrimAtPath("/World/env_0")
+
+
+def test_small_rotations_are_not_lost(tmp_path):
+    """In single precision w of an angle below 3e-4 rad is 1, and USD's own readers take the angle from w."""
+    model = load("pendulum1")
+    export_usd(tmp_path / "run.usda", model, np.array([[1e-5]]))
+    stage = open_stage(tmp_path / "run.usda")
+    prim = stage.GetPrimAtPath(f"/World/env_0/{model.link_names[0]}")
+    matrix = np.array(UsdGeom.XformCache(0).GetLocalToWorldTransform(prim))
+    assert np.arcsin(matrix[1, 2]) == pytest.approx(1e-5, rel=1e-6)

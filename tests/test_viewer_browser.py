@@ -16,7 +16,7 @@ from PIL import Image
 
 import warp_articulated as wa
 
-pytest.importorskip("viser", reason="the viewer needs viser: pip install 'warp-articulated[viewer]'.")
+pytest.importorskip("viser", reason="the viewer needs viser: pip install viser.")
 webdriver = pytest.importorskip("selenium.webdriver", reason="browser tests need selenium: pip install selenium.")
 
 from selenium.common.exceptions import TimeoutException, WebDriverException  # noqa: E402

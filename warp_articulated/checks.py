@@ -62,15 +62,16 @@ def state(name: str, value, shape: tuple[int, ...], like: torch.Tensor, finite: 
         in memory, without a copy.
     shape: -1 stands for any length.
     """
-    if not isinstance(value, torch.Tensor):
+    torch_made = isinstance(value, torch.Tensor)
+    if not torch_made:
         value = _from_dlpack(name, value)
     meant = "(" + ", ".join("T" if n < 0 else str(n) for n in shape) + ("," if len(shape) == 1 else "") + ")"
     if value.ndim != len(shape) or any(n >= 0 and n != m for n, m in zip(shape, value.shape, strict=True)):
         raise ValueError(f"{name} has shape {tuple(value.shape)}; it must be {meant}.")
     if value.dtype != like.dtype:
-        raise TypeError(
-            f"{name} is {value.dtype}; this simulator computes in {like.dtype}: use {name}.to({like.dtype})."
-        )
+        kinds = [str(t.dtype).removeprefix("" if torch_made else "torch.") for t in (value, like)]
+        use = f"use {name}.to({like.dtype})" if torch_made else "convert it"
+        raise TypeError(f"{name} is {kinds[0]}; this simulator computes in {kinds[1]}: {use}.")
     if value.device != like.device:
         raise ValueError(f"{name} is on {value.device}; this simulator is on {like.device}: move it there with .to().")
     if finite and not bool(torch.isfinite(value).all()):

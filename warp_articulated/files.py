@@ -18,6 +18,8 @@ def check_output_path(path: str | os.PathLike, suffixes: tuple[str, ...]) -> Pat
         raise ValueError(f"cannot write {path}: the file's name must end in {' or '.join(suffixes)}.")
     if path.is_dir():
         raise IsADirectoryError(f"cannot write {path}: it is a folder.")
+    if path.exists() and not os.access(path, os.W_OK):
+        raise PermissionError(f"cannot write {path}: the file is there already and is read-only.")
     if not path.parent.is_dir():
         raise FileNotFoundError(f"cannot write {path}: the folder {path.parent} does not exist; create it first.")
     if not os.access(path.parent, os.W_OK):
@@ -37,10 +39,11 @@ def replace_when_done(path: Path) -> Iterator[Path]:
     The temporary file stands in the same folder because a move is atomic only within one file system, and keeps the
     suffix because writers choose their format by it.
     """
-    temporary = temporary_beside(path, path.suffix)
+    target = Path(os.path.realpath(path))  # a link is followed, not replaced
+    temporary = temporary_beside(target, path.suffix)
     try:
         yield temporary
-        os.replace(temporary, path)
+        os.replace(temporary, target)
     except OSError as error:
         raise OSError(f"cannot write {path}: {error.strerror or error}.") from error
     finally:

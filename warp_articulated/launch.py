@@ -9,7 +9,7 @@ from __future__ import annotations
 import ctypes
 import os
 import threading
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from itertools import pairwise
 
 import numpy as np
@@ -52,9 +52,10 @@ class Launcher:
                 commands[0].launch(stream=stream)
                 return
             jobs = [self._pool.submit(_launch_on_cpu, command) for command in commands[1:]] if self._pool else []
-            _launch_on_cpu(commands[0])
-            for job in jobs:
-                job.result()
+            try:
+                _launch_on_cpu(commands[0])
+            finally:
+                wait_for(jobs)
 
     def _commands(self, kernel: wp.Kernel, structs: list, arguments: list) -> list[wp.Launch]:
         if kernel not in self._recorded:
@@ -86,6 +87,22 @@ class Launcher:
                 else:
                     command.set_param_at_index(place, value)
         return commands
+
+
+def wait_for(jobs: list[Future]) -> None:
+    """Returns when all have ended, also after Ctrl-C: kernels write to memory that would be freed under their feet."""
+    interrupted: BaseException | None = None
+    while any(not job.done() for job in jobs):
+        try:
+            wait(jobs)
+        except BaseException as error:
+            interrupted = error
+            for job in jobs:
+                job.cancel()  # those that have not begun
+    if interrupted is not None:
+        raise interrupted
+    for job in jobs:
+        job.result()
 
 
 def _launch_on_cpu(command: wp.Launch) -> None:

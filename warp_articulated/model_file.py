@@ -55,12 +55,10 @@ def read_arrays(path: Path, prefix: str = "") -> dict[str, np.ndarray]:
             return {name: file[name] for name in file.files if name.startswith(prefix)}
     except FileNotFoundError:
         raise ModelError(f"{path}: there is no such file.") from None
-    except (OSError, ValueError, EOFError, KeyError, zipfile.BadZipFile, AttributeError) as error:
-        raise ModelError(f"{path}: this is not a readable .npz file ({_reason(error)}).") from None
-
-
-def _reason(error: Exception) -> str:
-    return (str(error).splitlines() or [type(error).__name__])[0].rstrip(".")
+    except OSError as error:
+        raise ModelError(f"{path}: the file cannot be read ({error.strerror or error}).") from None
+    except (ValueError, EOFError, KeyError, zipfile.BadZipFile, AttributeError):
+        raise ModelError(f"{path}: this is not an .npz file of plain numbers and strings, or it is damaged.") from None
 
 
 def model_arrays(model: Model) -> dict[str, Any]:

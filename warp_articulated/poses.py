@@ -20,6 +20,13 @@ def rotate(quat: np.ndarray, vector: np.ndarray) -> np.ndarray:
     return vector + w * twice + np.cross(axis, twice)
 
 
+def as_numpy(value: Any) -> np.ndarray:
+    """A numpy, torch or Warp array on any device, or numbers, as a numpy array."""
+    if hasattr(value, "detach"):
+        value = value.detach().cpu()
+    return np.asarray(value.numpy() if hasattr(value, "numpy") else value)
+
+
 def as_positions(model: Model, q: Any, name: str, leading: tuple[int, ...]) -> np.ndarray:
     """q as a float64 array after checking its shape; arguments as of as_array."""
     return np.asarray(as_array(model, q, name, leading), float)
@@ -32,9 +39,7 @@ def as_array(model: Model, q: Any, name: str, leading: tuple[int, ...]) -> np.nd
         name: what the caller calls this argument, for the error.
         leading: how many dimensions may stand before the last one, which must be nq.
     """
-    if hasattr(q, "detach"):
-        q = q.detach().cpu()
-    array = np.asarray(q.numpy() if hasattr(q, "numpy") else q)
+    array = as_numpy(q)
     if array.ndim - 1 not in leading or array.shape[-1] != model.nq or array.size == 0:
         accepted = {0: "(nq,)", 1: "(n, nq)", 2: "(T, num_envs, nq)"}
         raise ValueError(

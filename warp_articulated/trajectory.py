@@ -23,6 +23,7 @@ from .files import check_output_path, replace_when_done
 from .model import Model, ModelError
 from .model_file import model_arrays, model_from_arrays, read_arrays
 from .naming import q_entries, qd_entries, u_entries
+from .poses import as_numpy
 
 ENTRIES = {"q": q_entries, "qd": qd_entries, "u": u_entries}
 
@@ -126,10 +127,13 @@ class TrajectoryWriter:
         env_ids: Sequence[int] | None = None,
     ):  # fmt: skip
         self.path = check_output_path(path, (".npz",))
+        if str(dtype) not in ("float32", "float64"):
+            raise ValueError(f"dtype is {dtype!r}; it must be 'float32' or 'float64'.")
         self.model, self.num_envs, self.dt, self.dtype = model, num_envs, dt, np.dtype(dtype)
         self.env_ids = np.arange(num_envs) if env_ids is None else np.asarray(env_ids, int)
         self._sizes = {"q": model.nq, "qd": model.nv, "u": model.nu}
         self._rows = dict.fromkeys(ENTRIES, 0)
+        self._recorded: tuple[str, ...] = ()
         self._files: dict[str, IO[bytes]] = {}
 
     def __enter__(self) -> TrajectoryWriter:
@@ -141,25 +145,40 @@ class TrajectoryWriter:
         self._files = {name: open(self._folder / name, "wb") for name in ENTRIES}
         return self
 
-    def write(self, *, q: Any, qd: Any, u: Any) -> None:
-        """Append rows (n, num_envs, ...); the last call may give one more state than controls."""
+    def write(self, *, q: Any, qd: Any = None, u: Any = None) -> None:
+        """Append rows (n, num_envs, ...), or one row (num_envs, ...).
+
+        qd and u may be left out, but then in every call; the last call may give one more state than controls.
+        """
         if not self._files:
             raise RuntimeError("a TrajectoryWriter writes only inside its `with` block, whose end completes the file.")
-        for name, value in (("q", q), ("qd", qd), ("u", u)):
-            array = np.ascontiguousarray(_rows(name, value, self._sizes[name]), self.dtype)
-            if array.shape[1] != self.num_envs:
-                raise ValueError(f"{name} has shape {array.shape}; it must hold {self.num_envs} environments.")
+        given = {name: value for name, value in (("q", q), ("qd", qd), ("u", u)) if value is not None}
+        self._recorded = self._recorded or tuple(given)
+        if tuple(given) != self._recorded:
+            raise ValueError(f"write got {', '.join(given)}; its first call got {', '.join(self._recorded)}.")
+        arrays = {name: self._as_rows(name, value) for name, value in given.items()}
+        for name, array in arrays.items():
             try:
                 self._files[name].write(array.data if array.size else b"")
             except OSError as error:
                 raise OSError(f"cannot write {self.path}: {error.strerror or error}.") from error
             self._rows[name] += len(array)
 
+    def _as_rows(self, name: str, value: Any) -> np.ndarray:
+        array = as_numpy(value)
+        array = array[None] if array.ndim == 2 else array
+        if array.shape[1:] != (self.num_envs, self._sizes[name]) or array.dtype.kind not in "fiu":
+            raise ValueError(
+                f"{name} has shape {array.shape}; it must be (rows, {self.num_envs}, {self._sizes[name]}), or one row."
+            )
+        return np.ascontiguousarray(array, self.dtype)
+
     def __exit__(self, kind, *_) -> None:
         try:
             for file in self._files.values():
                 file.close()
             if kind is None:
+                self._check()
                 with replace_when_done(self.path) as temporary:
                     self._zip(temporary)
         except OSError as error:
@@ -168,9 +187,19 @@ class TrajectoryWriter:
             self._files = {}
             shutil.rmtree(self._folder, ignore_errors=True)
 
+    def _check(self) -> None:
+        rows = self._rows
+        if rows["q"] == 0:
+            raise ValueError(f"cannot write {self.path}: no row was given.")
+        if "qd" in self._recorded and rows["qd"] != rows["q"]:
+            raise ValueError(f"cannot write {self.path}: it got {rows['q']} rows of q, but {rows['qd']} of qd.")
+        if "u" in self._recorded and rows["u"] not in (rows["q"], rows["q"] - 1):
+            raise ValueError(f"cannot write {self.path}: it got {rows['q']} rows of q, but {rows['u']} of u.")
+
     def _zip(self, path: Path) -> None:
         with zipfile.ZipFile(path, "w", zipfile.ZIP_STORED, allowZip64=True) as target:
-            for name, size in self._sizes.items():
+            for name in self._recorded:
+                size = self._sizes[name]
                 header = {
                     "descr": np.lib.format.dtype_to_descr(self.dtype),
                     "fortran_order": False,
@@ -181,7 +210,7 @@ class TrajectoryWriter:
                     with open(self._folder / name, "rb") as rows:
                         shutil.copyfileobj(rows, entry, 1 << 22)
                 (self._folder / name).unlink()  # so that the disk holds at most one array twice
-            described = _description(self.model, self.dt, self._rows["q"], self.env_ids, self._sizes)
+            described = _description(self.model, self.dt, self._rows["q"], self.env_ids, self._recorded)
             for name, array in described.items():
                 with target.open(f"{name}.npy", "w") as entry:
                     np.lib.format.write_array(entry, np.asarray(array), allow_pickle=False)
@@ -199,9 +228,7 @@ def _description(model: Model, dt: float, rows: int, env_ids, recorded) -> dict[
 
 def _rows(name: str, value: Any, size: int) -> np.ndarray:
     """As (rows, envs, size); numpy, torch or Warp on any device."""
-    if hasattr(value, "detach"):
-        value = value.detach().cpu()
-    array = np.asarray(value.numpy() if hasattr(value, "numpy") else value)
+    array = as_numpy(value)
     array = array[:, None] if array.ndim == 2 else array
     if array.ndim != 3 or array.shape[-1] != size or array.dtype.kind not in "fiu":
         raise ValueError(f"{name} has shape {array.shape}; it must be (rows, num_envs, {size}) or (rows, {size}).")

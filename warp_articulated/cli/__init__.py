@@ -10,11 +10,15 @@ from __future__ import annotations
 
 import argparse
 import os
+import signal
 import sys
+import threading
 from collections.abc import Sequence
 
 from . import bench, doctor, export, info, render, simulate, view
 from .console import FAILED
+
+STOPPED = 128  # plus the signal's number, as shells have it
 
 EXAMPLES = """\
 examples:
@@ -31,11 +35,14 @@ Exit codes: 0 done, 1 failed with a sentence, 2 wrong usage, 3 some environments
 
 def main(arguments: Sequence[str] | None = None) -> int:
     options = _parser().parse_args(arguments)
+    if threading.current_thread() is threading.main_thread():
+        # as Ctrl-C: what is half written is removed on the way out
+        signal.signal(signal.SIGTERM, lambda *_: sys.exit(STOPPED + signal.SIGTERM))
     try:
         return options.run(options)
     except KeyboardInterrupt:
         print("stopped", file=sys.stderr)
-        return 130
+        return STOPPED + signal.SIGINT
     except BrokenPipeError:  # the reader, such as `head`, has seen enough
         sys.stdout = open(os.devnull, "w")
         return FAILED

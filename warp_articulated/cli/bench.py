@@ -44,7 +44,7 @@ def run(options: argparse.Namespace) -> int:
     heads = ["environments", "steps/s", "us per step", "times real time"]
     print("  ".join(f"{head:>16}" for head in heads + (["us backward"] if options.gradient else [])), flush=True)
     for envs in options.envs:
-        with console.busy(f"measuring {envs} environments"):
+        with console.busy(f"compiling and measuring {envs} environments"):
             row = measure(model, argparse.Namespace(**{**vars(options), "envs": envs}))
         rows.append(row)
         cells = [f"{envs:,}", f"{row['steps_per_s']:,.0f}", f"{row['us_per_step']:.2f}", f"{row['real_time']:,.1f}"]

@@ -46,6 +46,10 @@ def _start_warp() -> None:
     try:
         os.dup2(sink, 2)  # the missing driver is reported by C code, past Python's sys.stderr
         wp.init()
+    except OSError as error:
+        raise OSError(
+            f"Warp cannot use its folder of compiled kernels ({error}); set WARP_CACHE_PATH to one that is writable."
+        ) from None
     finally:
         os.dup2(saved, 2)
         os.close(saved)
@@ -69,7 +73,7 @@ def add_command(commands, name: str, does: str, examples: str, run) -> argparse.
 
 def add_model(command: argparse.ArgumentParser, *, what: str = "", default: str | None = None) -> None:
     """The model and how to read it."""
-    text = "a scene's name, or a path to a .urdf, .xml (MJCF) or .npz file" + what
+    text = "a scene's name, or a path to a .urdf, .xml or .mjcf, .json (scene) or .npz file" + what
     command.add_argument(
         "model", nargs="?" if default else None, default=default, help=text + (" (%(default)s)" if default else "")
     )
@@ -84,7 +88,8 @@ def add_model(command: argparse.ArgumentParser, *, what: str = "", default: str 
         action="append",
         default=[],
         metavar="NAME=VALUE",
-        help="any other option of wa.load, of a URDF or MJCF, such as self_collision=false or friction=0.8",
+        help="any other option of wa.load for the file, the value as in JSON: self_collision=false, friction=0.8, "
+        "mimic=ignore, gravity='[0, 0, -1.6]'",
     )
 
 
@@ -123,10 +128,14 @@ def load_model(options: argparse.Namespace) -> Model:
     import warp_articulated as wa
 
     names = ("drive", "kp", "kd")
-    given = {name: getattr(options, name) for name in names if getattr(options, name) is not None}
-    if options.floating:
-        given["floating"] = True
-    return wa.load(options.model, **given, **dict(options.option))
+    given = [(name, getattr(options, name)) for name in names if getattr(options, name) is not None]
+    given += [("floating", True)] * options.floating + options.option
+    twice = [name for k, (name, _) in enumerate(given) if name in dict(given[:k])]
+    if twice:
+        raise ValueError(f"the option {twice[0]!r} of the model is given twice.")
+    if not options.model:
+        raise ValueError("the model's name is empty; give a scene's name or a file.")
+    return wa.load(options.model, **dict(given))
 
 
 def given_options(options: argparse.Namespace) -> list[str]:
@@ -183,7 +192,11 @@ def number(text: str) -> float:
 
 
 def positive(text: str) -> float:
-    if not number(text) > 0:
+    try:
+        good = number(text) > 0
+    except argparse.ArgumentTypeError:
+        good = False
+    if not good:
         raise argparse.ArgumentTypeError(f"{text!r} is not a number above zero")
     return float(text)
 
@@ -199,17 +212,17 @@ def loader_option(text: str) -> tuple[str, object]:
         return name.strip(), value
 
 
-def refuse(options: argparse.Namespace, path: Path, *names: str) -> None:
-    """An error for options that mean nothing for the kind of file that is written."""
+def refuse(options: argparse.Namespace, why: str, *names: str) -> None:
+    """An error for options that would do nothing."""
     for name in names:
-        if getattr(options, name) not in (None, False, "auto"):
-            raise ValueError(f"--{name.replace('_', '-')} does not apply to {path.suffix} files such as {path}.")
+        if getattr(options, name) not in (None, False, "auto", 0.0):
+            raise ValueError(f"--{name.replace('_', '-')} would do nothing: {why}.")
 
 
 def picture_size(text: str) -> tuple[int, int]:
     match = re.fullmatch(r"(\d+)x(\d+)", text.strip())
     if not match or not all(0 < int(n) <= 16384 for n in match.groups()):
-        raise argparse.ArgumentTypeError(f"{text!r} is not a size like 960x540")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a size like 960x540, at most 16384x16384")
     return int(match[1]), int(match[2])
 
 
@@ -224,3 +237,12 @@ def id_list(text: str) -> list[int]:
     if len(set(ids)) != len(ids):
         raise argparse.ArgumentTypeError(f"{text!r} names an environment twice")
     return ids
+
+
+def free_memory() -> int | None:
+    """Bytes that programs can still get, or None where the system does not say."""
+    try:
+        line = next(x for x in Path("/proc/meminfo").read_text().splitlines() if x.startswith("MemAvailable"))
+    except (OSError, StopIteration):
+        return None
+    return 1024 * int(line.split()[1])

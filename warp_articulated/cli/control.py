@@ -133,6 +133,8 @@ def read_controls(path: str, model: Model, num_envs: int) -> np.ndarray:
             f"{path}: u has shape {arrays['u'].shape}; for {num_envs} environments of {model.name!r} it must be "
             f"(steps, {model.nu}) or (steps, {num_envs}, {model.nu})."
         )
-    if u.dtype.kind not in "fiu" or not np.isfinite(u).all():
-        raise ValueError(f"{path}: u has entries that are not finite numbers.")
+    if u.dtype.kind not in "fiu":
+        raise ValueError(f"{path}: u holds {u.dtype}, not real numbers.")
+    if not np.isfinite(u).all():
+        raise ValueError(f"{path}: u has entries that are not finite.")
     return u

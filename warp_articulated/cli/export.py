@@ -43,10 +43,10 @@ def run(options: argparse.Namespace) -> int:
     path = check_output_path(options.output, (*USD_SUFFIXES, ".html", ".npz"))
     suffix = path.suffix.lower()
     if suffix not in USD_SUFFIXES:
-        refuse(options, path, "layout", "no_physics")
+        refuse(options, "it is about USD stages", "layout", "no_physics")
     if suffix == ".npz":
-        refuse(options, path, "fps", "spacing")
-    film = read(options)
+        refuse(options, "an .npz file has every row, and no grid", "fps", "spacing")
+    film = read(options, path)
     with console.bar(f"writing {path}") as bar:
         if suffix in USD_SUFFIXES:
             _export_usd(path, film, options, bar)

@@ -33,8 +33,8 @@ def run(options: argparse.Namespace) -> int:
     console = Console(options)
     path = check_output_path(options.output, (".png", ".gif"))
     if path.suffix.lower() == ".png":
-        refuse(options, path, "fps", "follow")
-    film = read(options)
+        refuse(options, "a PNG is one picture, of the end", "fps", "follow", "start")
+    film = read(options, path)
     sizes = {} if options.size is None else {"size": options.size}
     if path.suffix.lower() == ".gif":
         from ..pictures.gif import render_gif

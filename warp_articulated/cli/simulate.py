@@ -21,11 +21,13 @@ from .console import (
     add_simulator,
     add_start,
     count,
+    free_memory,
     id_list,
     load_model,
     make_simulator,
     picture_size,
     positive,
+    refuse,
 )
 from .control import Control, initial_state, make_control
 
@@ -37,7 +39,8 @@ if TYPE_CHECKING:
 
 CHUNK = 50  # steps per rollout: long enough to be fast, short enough to see progress
 STEPS = 1000
-USD_FPS, GIF_FPS, MAX_GIF_FPS = 60.0, 25.0, 50.0
+USD_FPS, GIF_FPS, MIN_GIF_FPS, MAX_GIF_FPS = 60.0, 25.0, 0.01, 50.0
+CHUNK_BYTES = 2**29  # of states that a chunk may take
 
 EXAMPLES = """
 warp-articulated simulate laikago --envs 1024 --steps 500 --perturb 0.05 --png robots.png
@@ -73,6 +76,11 @@ def run(options: argparse.Namespace) -> int:
     _check_paths(options)
     model = load_model(options)
     console.say(f"loaded {model!r}")
+    needed, memory = 4 * _state_bytes(model, options), free_memory()
+    if memory is not None and needed > memory:
+        raise ValueError(
+            f"--envs {options.envs} needs about {needed / 1e9:,.0f} GB, but {memory / 1e9:,.0f} GB are free."
+        )
     sim = make_simulator(options, model)
     control, steps = make_control(sim, options, options.steps)
     run = _Run(sim, control, steps or STEPS, options, console)
@@ -92,6 +100,11 @@ def run(options: argparse.Namespace) -> int:
     return DIVERGED if run.diverged else OK
 
 
+def _state_bytes(model: Model, options: argparse.Namespace) -> int:
+    """Of one state and control of all environments."""
+    return options.envs * (model.nq + model.nv + model.nu) * np.dtype(options.dtype).itemsize
+
+
 def _check_paths(options: argparse.Namespace) -> None:
     """Find out before the work, not after it, that the result could not be kept."""
     from ..files import USD_SUFFIXES, check_output_path
@@ -100,6 +113,17 @@ def _check_paths(options: argparse.Namespace) -> None:
     for name, accepted in suffixes.items():
         if getattr(options, name) is not None:
             check_output_path(getattr(options, name), accepted)
+    if options.gif is not None and options.fps and not MIN_GIF_FPS <= options.fps <= MAX_GIF_FPS:
+        raise ValueError(
+            f"--fps is {options.fps:g}, but a GIF has {MIN_GIF_FPS:g} to {MAX_GIF_FPS:g} frames per second; leave it "
+            "out, or write the other files in a run of their own."
+        )
+    if not any(getattr(options, name) for name in suffixes):
+        refuse(options, "no file is written", "env_ids")
+    if not (options.usd or options.gif):
+        refuse(options, "no film is written", "fps")
+    if not (options.png or options.gif):
+        refuse(options, "no picture is drawn", "size")
     outside = [e for e in options.env_ids or () if e >= options.envs]
     if outside:
         raise ValueError(f"--env-ids names environment {outside[0]}, but --envs is {options.envs}.")
@@ -114,9 +138,7 @@ class _Run:
         self.envs = options.env_ids or list(range(sim.num_envs))
         self.shown = slice(None) if options.env_ids is None else options.env_ids
         self.usd_fps = options.fps or USD_FPS
-        self.gif_fps = min(options.fps or GIF_FPS, MAX_GIF_FPS)
-        if options.gif is not None and options.fps and options.fps > MAX_GIF_FPS:
-            console.say(f"the GIF gets {MAX_GIF_FPS:g} frames per second, the most that browsers show")
+        self.gif_fps = options.fps or GIF_FPS
         self.diverged: set[int] = set()
         self.gif_frames: list[np.ndarray] = []
         self.last = np.zeros(0)
@@ -131,8 +153,9 @@ class _Run:
             self._compile(q, qd)
             writers = self._writers(stack)
             bar = stack.enter_context(self.console.bar("simulating"))
-            for done in range(0, self.steps, CHUNK):
-                u = self.control(done, min(CHUNK, self.steps - done))
+            chunk = max(1, min(CHUNK, CHUNK_BYTES // _state_bytes(self.model, self.options)))
+            for done in range(0, self.steps, chunk):
+                u = self.control(done, min(chunk, self.steps - done))
                 began = time.perf_counter()
                 qs, qds = self._rollout(q, qd, u)
                 seconds += time.perf_counter() - began

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import argparse
+from pathlib import Path
 from typing import TYPE_CHECKING
 
-from .console import id_list, load_model, number, positive
+from .console import id_list, load_model, number, positive, refuse
 
 if TYPE_CHECKING:
     from ..trajectory import Trajectory
@@ -19,11 +20,14 @@ def add_choice(command: argparse.ArgumentParser) -> None:
     group.add_argument("--fps", type=positive, help="frames per second of a film (60; GIF 25)")
 
 
-def read(options: argparse.Namespace) -> Trajectory:
+def read(options: argparse.Namespace, output: Path) -> Trajectory:
     """A trajectory file as the options cut it; a model becomes one row at its default pose."""
     from ..trajectory import Trajectory, is_trajectory
 
+    if output.exists() and Path(options.model).exists() and output.samefile(options.model):
+        raise ValueError(f"the output {output} is the input; give it another name.")
     if not is_trajectory(options.model):
+        refuse(options, f"{options.model} is a model at rest, not a trajectory", "env_ids", "start", "end", "fps")
         model = load_model(options)
         return Trajectory(model, model.q0[None], 1.0)
     film = Trajectory.load(options.model)

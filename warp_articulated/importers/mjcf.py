@@ -119,8 +119,7 @@ def compile_mjcf(path: Path) -> Source:
         import mujoco
     except ImportError as error:
         raise ModelError(
-            f"{path}: reading MJCF needs the mujoco package, which is not installed; "
-            "`pip install warp-articulated[mjcf]` brings it."
+            f"{path}: reading MJCF needs the mujoco package, which is not installed; `pip install mujoco` brings it."
         ) from error
     if not path.is_file():
         raise ModelError(f"{path}: there is no such file.")

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import warp as wp
 
+from ..launch import wait_for
 from ..layout import Camera, grid_offsets, hull_of, is_ground, is_visible, shape_color, srgb_to_linear
 from ..model import Model, Shape, ShapeType
 from ..poses import batch_link_poses, rotate
@@ -127,8 +128,11 @@ class RayScene:
             ).launch
             for first in range(0, dim[0], band)
         ]
-        run = self._pool.map if self._pool else map
-        list(run(lambda launch: launch(), launches))
+        if self._pool:
+            wait_for([self._pool.submit(launch) for launch in launches])
+            return
+        for launch in launches:
+            launch()
 
 
 def _pack(model: Model, shapes: list[Shape], spacing: float) -> tuple[list[rayshapes.Shape], np.ndarray]:

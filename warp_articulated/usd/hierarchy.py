@@ -44,7 +44,7 @@ class Hierarchy:
         self.names = prim_names(model.link_names, RESERVED)
         columns = len(env_ids) * model.num_links
         self.positions = Spool(folder, columns, 3, np.float64)
-        self.quats = Spool(folder, columns, 4, np.float32)
+        self.quats = Spool(folder, columns, 4, np.float64)
 
     def begin(self, stage: Usd.Stage, offsets: np.ndarray, plane_half: float) -> None:
         """Everything that does not move. offsets: (envs, 3) m, where environments stand."""
@@ -71,7 +71,8 @@ class Hierarchy:
             frame = UsdGeom.Xform.Define(stage, f"{PROTOTYPE}/{name}")
             if link != WORLD:
                 frame.AddTranslateOp(UsdGeom.XformOp.PrecisionDouble)
-                frame.AddOrientOp(UsdGeom.XformOp.PrecisionFloat)
+                # double: USD takes the angle from w, which floats round to 1 below 3e-4 rad
+                frame.AddOrientOp(UsdGeom.XformOp.PrecisionDouble)
                 if self.model.link_names[link] != name:
                     frame.GetPrim().SetDisplayName(self.model.link_names[link])
             for j, (k, shape) in enumerate(own):
@@ -105,9 +106,9 @@ class Hierarchy:
         """positions (frames, 3), quats (frames, 4). Tools that simulate read the default value, the first frame."""
         prim = Sdf.CreatePrimInLayer(self.layer, path)
         translate = Sdf.AttributeSpec(prim, "xformOp:translate", Sdf.ValueTypeNames.Double3)
-        orient = Sdf.AttributeSpec(prim, "xformOp:orient", Sdf.ValueTypeNames.Quatf)
+        orient = Sdf.AttributeSpec(prim, "xformOp:orient", Sdf.ValueTypeNames.Quatd)
         translations = Vt.Vec3dArray.FromNumpy(np.ascontiguousarray(positions))
-        orientations = Vt.QuatfArray.FromNumpy(np.ascontiguousarray(quats))  # numpy's xyzw
+        orientations = Vt.QuatdArray.FromNumpy(np.ascontiguousarray(quats))  # numpy's xyzw
         translate.default, orient.default = translations[0], orientations[0]
         if len(positions) == 1:
             return

@@ -77,7 +77,9 @@ class Instancer:
         placed = (positions + self.offsets[:, None]).astype(np.float32)
         extents = self._extents(placed)
         points = _with_rows(placed.reshape(len(placed), -1, 3), self.still)
-        turns = _with_rows(quats.reshape(len(quats), -1, 4), np.tile([0.0, 0.0, 0.0, 1.0], (len(self.still), 1)))
+        turns = _with_rows(
+            quats.astype(np.float32).reshape(len(quats), -1, 4), np.tile([0.0, 0.0, 0.0, 1.0], (len(self.still), 1))
+        )
         arrays = {
             "positions": [Vt.Vec3fArray.FromNumpy(p) for p in points],
             "orientationsf": [Vt.QuatfArray.FromNumpy(r) for r in turns],  # numpy's xyzw

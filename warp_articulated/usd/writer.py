@@ -6,6 +6,7 @@ import os
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from types import TracebackType
 from typing import Any
 
@@ -77,7 +78,7 @@ class UsdWriter:
         self._open = self._broken = False
         # Samples can be added to a binary file only; a text file is made of it at the end. Absolute, because USD
         # looks relative names up in its own way, and the working folder may change meanwhile.
-        self._target = self.path.absolute()
+        self._target = Path(os.path.realpath(self.path))  # a link is followed, not replaced
         self._temporary = temporary_beside(self._target, ".usdc")
 
     def _check_arguments(self, layout: str) -> None:
@@ -154,11 +155,10 @@ class UsdWriter:
         return self._body
 
     def _continuous(self, quats: np.ndarray) -> np.ndarray:
-        """The same rotations (n, envs, nl, 4), float32, with signs such that readers that blend them see no jump."""
-        quats = quats.astype(np.float32)
+        """The same rotations (n, envs, nl, 4) with signs such that readers that blend them see no jump."""
         before = quats[:1] if self._last is None else self._last[None]
         dots = np.einsum("...i,...i", quats, np.concatenate([before, quats[:-1]]))
-        quats *= np.cumprod(np.where(dots < 0.0, np.float32(-1.0), np.float32(1.0)), axis=0)[..., None]
+        quats = quats * np.cumprod(np.where(dots < 0.0, -1.0, 1.0), axis=0)[..., None]
         self._last = quats[-1].copy()
         return quats
 

@@ -1,4 +1,4 @@
-"""The browser viewer and its HTML recordings, from viser (`pip install 'warp-articulated[viewer]'`).
+"""The browser viewer and its HTML recordings, from viser (extra `viewer`).
 
 Nothing else in the package imports this, so that everything else works without viser.
 """
@@ -8,7 +8,7 @@ try:
 except ModuleNotFoundError as error:
     if error.name != "viser":  # viser is there, but something that it needs is not: say what
         raise
-    raise ModuleNotFoundError("the viewer needs viser: pip install 'warp-articulated[viewer]'.", name="viser") from None
+    raise ModuleNotFoundError("the viewer needs viser: pip install viser.", name="viser") from None
 
 from .recording import record_html
 from .viewer import Viewer

@@ -367,7 +367,7 @@ def _serve(host: str, port: int, label: str) -> viser.ViserServer:
     except OSError as error:
         raise OSError(
             f"cannot listen at port {port} of {host!r}: {error.strerror or error}. "
-            "Choose another port, or 0 for any that is free."
+            "Choose another port (0: any that is free), or an address of this computer."
         ) from None
     with quiet(), warnings.catch_warnings():
         warnings.simplefilter("ignore")
