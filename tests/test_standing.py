@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 import torch
 from mjcf_oracle import jacobians
+from robots import SCENES
 
 import warp_articulated as wa
 from warp_articulated.importers.scene_files import load_scene
@@ -84,7 +85,7 @@ def test_static_friction_needs_no_more_than_its_share():
 
 def laikago_in_mujoco(model):
     """The same URDF read by MuJoCo, with the same ground and drives."""
-    spec = mujoco.MjSpec.from_file(str(wa.scene_files._folder() / "laikago.urdf"))
+    spec = mujoco.MjSpec.from_file(str(SCENES / "laikago.urdf"))
     spec.body("chassis").add_freejoint()
     spec.worldbody.add_geom(name="floor", type=mujoco.mjtGeom.mjGEOM_PLANE, size=[0, 0, 1])
     for k, joint in enumerate(model.joint_names[1:]):
