@@ -42,6 +42,14 @@ def load() -> float:
     return os.getloadavg()[0] if hasattr(os, "getloadavg") else 0.0
 
 
+def peak_mb() -> float:
+    """Largest memory of this process so far, MB; its own, unlike ru_maxrss, which begins with its parent's."""
+    for line in Path("/proc/self/status").read_text().splitlines():
+        if line.startswith("VmHWM"):
+            return int(line.split()[1]) / 1024
+    raise RuntimeError("this system does not tell a process's peak memory in /proc.")
+
+
 def progress(text: str) -> None:
     """A line on stderr, with the seconds since the start."""
     print(f"[{time.perf_counter() - STARTED:6.1f} s] {text}", file=sys.stderr, flush=True)
