@@ -283,9 +283,9 @@ def goals(rows: list[dict]) -> dict:
     """How many times faster backward, and smaller, ours is than the best autodiff, at the longest horizon."""
     steps = max(r["steps"] for r in rows)
     here = [r for r in rows if r["steps"] == steps and "refused" not in r and r["method"] != "C++ doubles"]
-    ours = next(r for r in here if r["method"] == "ours")
+    ours = next((r for r in here if r["method"] == "ours"), None)
     others = [r for r in here if not r["method"].startswith("ours")]
-    if not others:
+    if ours is None or not others:
         return {"steps": steps}
     # jets do all their work forward: the whole gradient is what can be compared
     whole = min(others, key=lambda r: r["forward_ms"] + r["backward_ms"])
