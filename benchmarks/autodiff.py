@@ -31,9 +31,8 @@ from warp_articulated.rotations import quat_to_matrix
 
 SCENE, DT, ITERATIONS = "laikago_feet", 1e-3, 50
 STEPS, QUICK_STEPS = (50, 100, 500, 1000, 5000), (50, 500)
-PYTHON = ("ours", "ours float32", "torch", "jax", "jax checkpoint")
 CPP = ("C++ doubles", "CppAD", "ADOL-C", "Ceres jets")
-METHODS = ("ours", "ours float32", *CPP, "jax", "jax checkpoint", "torch")
+METHODS = ("ours", "ours float32", "Warp tape", *CPP, "jax", "jax checkpoint", "torch")
 PAPER = "ADF (autodiff), which the paper also lists, is in no registry that we can install from."
 
 
@@ -84,26 +83,6 @@ def _model_lines(model: Model) -> list[str]:
 # -- methods in Python, each in a process of its own: python autodiff.py --child METHOD STEPS OUTPUT
 
 
-class Watch:
-    """Seconds and memory of what follows; what came before, such as compiling, does not count."""
-
-    def __init__(self):
-        try:
-            Path("/proc/self/clear_refs").write_text("5")  # sets the peak to what is in use now
-        except OSError:
-            pass  # not Linux: peaks then include the start
-        self.before, self.began = machine.peak_mb(), time.perf_counter()
-
-    def lap(self) -> float:
-        now = time.perf_counter()
-        seconds, self.began = now - self.began, now
-        return seconds
-
-    def figures(self, forward: float, backward: float, compile_s: float = 0.0) -> dict:
-        return {"forward_s": forward, "backward_s": backward, "before_mb": self.before,
-                "peak_mb": machine.peak_mb(), "compile_s": compile_s}  # fmt: skip
-
-
 def run_ours(problem: Problem, steps: int, dtype: str) -> tuple[dict, np.ndarray, np.ndarray]:
     import torch
 
@@ -111,7 +90,7 @@ def run_ours(problem: Problem, steps: int, dtype: str) -> tuple[dict, np.ndarray
     tensor = {"dtype": sim.dtype}
     weight = torch.tensor(problem.weight, **tensor)
 
-    def gradient(steps: int, watch: Watch):
+    def gradient(steps: int, watch: machine.Watch):
         inputs = [torch.tensor(x, **tensor)[None].requires_grad_() for x in (problem.q, problem.qd)]
         u = torch.tensor(problem.control, **tensor).repeat(steps, 1, 1).requires_grad_()
         watch.lap()
@@ -122,15 +101,39 @@ def run_ours(problem: Problem, steps: int, dtype: str) -> tuple[dict, np.ndarray
         return last.detach(), torch.cat([x.grad.flatten() for x in (*inputs, u)]), forward, watch.lap()
 
     began = time.perf_counter()
-    gradient(1, Watch())
+    gradient(1, machine.Watch())
     compiled = time.perf_counter() - began
-    watch = Watch()
+    watch = machine.Watch()
     last, found, forward, backward = gradient(steps, watch)
     figures = watch.figures(forward, backward, compiled)
     for _ in range(4):  # so short that a stranger's process could be all that is measured
-        _, _, f, b = gradient(steps, Watch())
+        _, _, f, b = gradient(steps, machine.Watch())
         figures |= {"forward_s": min(f, figures["forward_s"]), "backward_s": min(b, figures["backward_s"])}
     return figures, last.numpy().astype(float), found.numpy().astype(float)
+
+
+def run_tape(problem: Problem, steps: int) -> tuple[dict, np.ndarray, np.ndarray]:
+    from taped_step import TapedRollout
+
+    weights = [w[None] for w in np.split(problem.weight, [problem.model.nq])]
+
+    def gradient(rollout: TapedRollout, watch: machine.Watch):
+        u = np.tile(problem.control, (rollout.steps, 1, 1))
+        watch.lap()
+        qs, qds = rollout.forward(problem.q[None], problem.qd[None], u)
+        forward = watch.lap()
+        found = rollout.backward(*weights)
+        last = np.concatenate([qs[-1, 0], qds[-1, 0]])
+        return last, np.concatenate([x.ravel() for x in found]), forward, watch.lap()
+
+    began = time.perf_counter()
+    gradient(TapedRollout(problem.model, 1, 1, dt=DT, iterations=ITERATIONS), machine.Watch())
+    compiled = time.perf_counter() - began
+    watch = machine.Watch()
+    rollout = TapedRollout(problem.model, 1, steps, dt=DT, iterations=ITERATIONS)
+    last, found, forward, backward = gradient(rollout, watch)
+    rollout.check()
+    return watch.figures(forward, backward, compiled), last, found
 
 
 def run_torch(problem: Problem, steps: int) -> tuple[dict, np.ndarray, np.ndarray]:
@@ -140,7 +143,7 @@ def run_torch(problem: Problem, steps: int) -> tuple[dict, np.ndarray, np.ndarra
     step = ArrayStep(problem.model, Torch(), dt=DT, iterations=ITERATIONS)
     q, qd = (torch.tensor(x, requires_grad=True) for x in (problem.q, problem.qd))
     u = torch.tensor(problem.control).repeat(steps, 1).requires_grad_()
-    watch = Watch()
+    watch = machine.Watch()
     state = (q, qd)
     for k in range(steps):
         state = step(*state, u[k])
@@ -172,7 +175,7 @@ def run_jax(problem: Problem, steps: int, checkpoint: bool) -> tuple[dict, np.nd
     gradient = jax.jit(jax.grad(lambda *a: rollout(*a) @ jnp.array(problem.weight), argnums=(0, 1, 2)))
     gradient = gradient.lower(*inputs).compile()
     compiled = time.perf_counter() - began
-    watch = Watch()
+    watch = machine.Watch()
     last = forward(*inputs).block_until_ready()
     forward_s = watch.lap()
     found = jax.block_until_ready(gradient(*inputs))
@@ -185,6 +188,8 @@ def child(method: str, steps: int, output: Path) -> None:
     problem = Problem()
     if method.startswith("ours"):
         figures, last, gradient = run_ours(problem, steps, "float32" if "float32" in method else "float64")
+    elif method == "Warp tape":
+        figures, last, gradient = run_tape(problem, steps)
     elif method == "torch":
         figures, last, gradient = run_torch(problem, steps)
     else:

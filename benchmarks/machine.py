@@ -50,6 +50,26 @@ def peak_mb() -> float:
     raise RuntimeError("this system does not tell a process's peak memory in /proc.")
 
 
+class Watch:
+    """Seconds and memory of what follows; what came before, such as compiling, does not count."""
+
+    def __init__(self):
+        try:
+            Path("/proc/self/clear_refs").write_text("5")  # sets the peak to what is in use now
+        except OSError:
+            pass  # not Linux: peaks then include the start
+        self.before, self.began = peak_mb(), time.perf_counter()
+
+    def lap(self) -> float:
+        now = time.perf_counter()
+        seconds, self.began = now - self.began, now
+        return seconds
+
+    def figures(self, forward: float, backward: float, compile_s: float = 0.0) -> dict:
+        return {"forward_s": forward, "backward_s": backward, "before_mb": self.before,
+                "peak_mb": peak_mb(), "compile_s": compile_s}  # fmt: skip
+
+
 def progress(text: str) -> None:
     """A line on stderr, with the seconds since the start."""
     print(f"[{time.perf_counter() - STARTED:6.1f} s] {text}", file=sys.stderr, flush=True)
