@@ -20,8 +20,8 @@ import numpy as np
 from machine import progress, table
 
 import warp_articulated as wa
-from warp_articulated import gif
 from warp_articulated.layout import automatic_spacing
+from warp_articulated.pictures import gif
 from warp_articulated.pictures.palette import FrameCoder, film_palette
 from warp_articulated.pictures.rayscene import RayScene
 
@@ -69,10 +69,10 @@ def film_frame(model: wa.Model, qs: np.ndarray, size: tuple[int, int]) -> tuple[
     return fastest(frame, len(qs))
 
 
-def main() -> None:
+def main(arguments: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--quick", action="store_true", help="one small case; nothing is written")
-    quick = parser.parse_args().quick
+    quick = parser.parse_args(arguments).quick
     model = wa.load("laikago")
     load = machine.load()
     wa.render(model, model.q0, size=(16, 9))  # compiles

@@ -14,6 +14,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "benchmarks"))
 import gradient
 import machine
 import mujoco_twin
+import render
 import scaling
 import throughput
 
@@ -93,3 +94,8 @@ def test_gradient_benchmark_refuses_robots_that_fell(monkeypatch):
     monkeypatch.setattr(gradient, "stands", lambda model, q: "a robot fell")
     with pytest.raises(SystemExit, match="No figures: float32, early exit 1e-5: a robot fell"):
         gradient.Robots(gradient.QUICK, "float32", "early exit 1e-5", 1)
+
+
+def test_pictures_are_timed(capsys):
+    render.main(["--quick"])
+    assert "| 4 | 96 x 54 |" in capsys.readouterr().out
