@@ -72,8 +72,6 @@ def run_ours(command: Command, folder: Path) -> None:
             main(arguments)
         assert stop.value.code == 0
         return
-    if "view" in arguments or any(word.endswith(".html") for word in arguments):
-        pytest.importorskip("viser", reason="the viewer's extra is not installed")
     fill(folder)
     one_toed(folder / "robot.urdf")
     outputs = named_outputs(arguments)

@@ -17,12 +17,9 @@ from display_model import display_model, moving_positions
 import warp_articulated as wa
 from warp_articulated.model import WORLD, Shape, ShapeType
 from warp_articulated.poses import batch_link_poses, shape_poses
-
-viser = pytest.importorskip("viser", reason="the viewer needs viser: pip install viser.")
-
-from warp_articulated.viewer import Viewer, record_html  # noqa: E402
-from warp_articulated.viewer import geometry as geo  # noqa: E402
-from warp_articulated.viewer.joints import joint_controls  # noqa: E402
+from warp_articulated.viewer import Viewer, record_html
+from warp_articulated.viewer import geometry as geo
+from warp_articulated.viewer.joints import joint_controls
 
 ENVS = 4
 

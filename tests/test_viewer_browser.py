@@ -13,18 +13,14 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
+from selenium import webdriver
+from selenium.common.exceptions import TimeoutException, WebDriverException
+from selenium.webdriver.chrome.service import Service
+from selenium.webdriver.common.by import By
+from selenium.webdriver.common.keys import Keys
 
 import warp_articulated as wa
-
-pytest.importorskip("viser", reason="the viewer needs viser: pip install viser.")
-webdriver = pytest.importorskip("selenium.webdriver", reason="browser tests need selenium: pip install selenium.")
-
-from selenium.common.exceptions import TimeoutException, WebDriverException  # noqa: E402
-from selenium.webdriver.chrome.service import Service  # noqa: E402
-from selenium.webdriver.common.by import By  # noqa: E402
-from selenium.webdriver.common.keys import Keys  # noqa: E402
-
-from warp_articulated.viewer import Viewer, record_html  # noqa: E402
+from warp_articulated.viewer import Viewer, record_html
 
 CHROMIUM, DRIVER = shutil.which("chromium"), shutil.which("chromedriver")
 pytestmark = pytest.mark.skipif(

@@ -141,6 +141,7 @@ class _Run:
         self.gif_fps = options.fps or GIF_FPS
         self.diverged: set[int] = set()
         self.gif_frames: list[np.ndarray] = []
+        self.frame_rows: dict[float, np.ndarray] = {}  # by frames per second
         self.last = np.zeros(0)
 
     def simulate(self) -> float:
@@ -214,10 +215,14 @@ class _Run:
             self.gif_frames.append(qs[self._frames(self.gif_fps, done, rows)].cpu().numpy())
 
     def _frames(self, fps: float, done: int, rows: int) -> list[int]:
+        """Which of a chunk's rows a film of this rate shows."""
         from ..film import frame_rows
 
-        wanted = frame_rows(self.steps + 1, self.options.dt, fps)
-        return (wanted[(wanted >= done) & (wanted < done + rows)] - done).tolist()
+        if fps not in self.frame_rows:
+            self.frame_rows[fps] = frame_rows(self.steps + 1, self.options.dt, fps)
+        wanted = self.frame_rows[fps]
+        first, last = np.searchsorted(wanted, (done, done + rows))
+        return (wanted[first:last] - done).tolist()
 
     def write_pictures(self) -> None:
         sizes = {} if self.options.size is None else {"size": self.options.size}
