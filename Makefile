@@ -9,7 +9,7 @@ ENVS   ?= 1024
 STEPS  ?= 500
 PIP    := $(BIN)/python -m pip install --disable-pip-version-check --progress-bar on -c constraints.txt
 
-.PHONY: help run test test-all lint bench docs gradient-report clean
+.PHONY: help run test test-all lint bench bench-full docs gradient-report clean
 .DEFAULT_GOAL := help
 
 help:  ## show this list
@@ -31,12 +31,15 @@ lint: $(VENV)/.installed-dev  ## check format, lint and types
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 
-bench: $(VENV)/.installed-bench  ## measure throughput against peers, and the cost of gradients, on this machine
-	$(BIN)/python benchmarks/throughput.py
-	$(BIN)/python benchmarks/gradient.py
+bench: $(VENV)/.installed-bench  ## all benchmarks in small sizes, under 20 minutes; tables, plots and JSON in out/bench
+	$(BIN)/python benchmarks/run_all.py --quick
 
-docs: $(VENV)/.installed-test  ## write docs/api.md from the docstrings
+bench-full: $(VENV)/.installed-bench  ## all benchmarks in full, two hours and more, on a machine with nothing else to do
+	$(BIN)/python benchmarks/run_all.py
+
+docs: $(VENV)/.installed-test  ## write docs/api.md from the docstrings, and what was measured into all pages
 	$(BIN)/python docs/make_api.py
+	$(BIN)/python docs/make_benchmarks.py
 
 gradient-report: $(VENV)/.installed-test  ## check gradients of every parameter in every regime, write docs/gradient_report.md
 	$(BIN)/python benchmarks/gradient_report.py

@@ -1,337 +1,315 @@
 """Tables 1 to 3 of the paper: time and memory of a gradient through one robot, ours against automatic differentiation.
 
-    python benchmarks/autodiff.py                 all methods and horizons, half an hour and more
-    python benchmarks/autodiff.py --quick         short horizons
-    python benchmarks/autodiff.py --methods ours adolc --steps 100 1000
+    python benchmarks/autodiff.py                 all methods and horizons, about 25 minutes
+    python benchmarks/autodiff.py --quick         short horizons, without the slowest methods
+    python benchmarks/autodiff.py --methods ours ADOL-C --steps 100 1000
 
 One Laikago on four feet (laikago_feet), dt 1 ms, 50 sweeps of projected Gauss-Seidel, double precision, controls off
 their rest by random numbers. The loss is a weighted sum of the last state; its gradient with respect to the first state
 and to the control of every step is asked for. Every method runs in a process of its own. It is timed only if its last
-state agrees with ours to 1e-6 and its gradient to 1e-4.
+state agrees with ours to 1e-6 and its gradient to 1e-4 (single precision: 1e-3 and 1e-2).
 """
 
 from __future__ import annotations
 
-import argparse
+import contextlib
 import json
+import resource
 import subprocess
 import sys
 import tempfile
-import time
+from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import autodiff_methods
 import cpp_drivers
 import machine
 import numpy as np
-from array_step import CFM, ERP, MAX_PUSH, ArrayStep, Jax, Torch
+import reporting
+from autodiff_methods import DT, ITERATIONS, SCENE, Problem
 
-import warp_articulated as wa
-from warp_articulated.model import Model
-from warp_articulated.rotations import quat_to_matrix
-
-SCENE, DT, ITERATIONS = "laikago_feet", 1e-3, 50
 STEPS, QUICK_STEPS = (50, 100, 500, 1000, 5000), (50, 500)
 CPP = ("C++ doubles", "CppAD", "ADOL-C", "Ceres jets")
-METHODS = ("ours", "ours float32", "Warp tape", *CPP, "jax", "jax checkpoint", "torch")
-PAPER = "ADF (autodiff), which the paper also lists, is in no registry that we can install from."
+METHODS = ("ours", "ours sqrt", "ours float32", "Warp tape", *CPP, "jax", "jax checkpoint", "torch")
+COMPILED = {"ours", "ours float32", "Warp tape"}  # whose kernels Warp compiles; "ours sqrt" has those of "ours"
+NOT_QUICK = {"jax checkpoint", "torch"}
+ONCE_IF_QUICK = "jax"  # compiles for a minute at every horizon
+FASTER, SMALLER = 10, 100  # the goals
+MEMORY_GB, START_GB = 16, 12  # what a run may take, and what it must promise to stay below to be started
+KINDS = {
+    "memory": ("memory_mb", "Memory beyond the process, MB (ADOL-C: with the files that its tape goes to)"),
+    "forward": ("forward_ms", "Forward, ms per step"),
+    "backward": ("backward_ms", "Backward, ms per step"),
+}
+ADF = "ADF (autodiff), which the paper also lists, is in no registry that we can install from."
 
 
-class Problem:
-    """What all methods compute; written to files that the C++ programs read."""
-
-    def __init__(self, seed: int = 0):
-        self.model = wa.load(SCENE)
-        rng = np.random.default_rng(seed)
-        self.state = np.concatenate([self.model.q0, np.zeros(self.model.nv)])
-        self.control = self.model.u0 + 0.1 * rng.normal(size=self.model.nu)
-        self.weight = rng.normal(size=len(self.state))
-
-    @property
-    def q(self) -> np.ndarray:
-        return self.state[: self.model.nq]
-
-    @property
-    def qd(self) -> np.ndarray:
-        return self.state[self.model.nq :]
-
-    def write(self, path: Path) -> None:
-        """The model at `path`, the rest at `path`.state, as numbers in text."""
-        path.write_text("\n".join(_model_lines(self.model)) + "\n")
-        rows = (self.state, self.control, self.weight)
-        path.with_name(path.name + ".state").write_text("\n".join(_numbers(row) for row in rows) + "\n")
+# -- running
 
 
-def _numbers(values) -> str:
-    array = np.ravel(values)
-    return " ".join(repr(float(x)) if array.dtype.kind == "f" else str(int(x)) for x in array)
+def prepare(methods: Iterable[str], folder: Path) -> dict[str, str]:
+    """Compile kernels and C++ programs; the reason of those that cannot be had.
 
+    A process that compiles leaves free memory behind, which would hide what it takes later.
+    """
 
-def _model_lines(model: Model) -> list[str]:
-    """In the order in which cpp/step.hpp reads them."""
-    spheres = [model.shapes[a] for a, _ in model.pairs]
-    links = [int(np.flatnonzero(model.v_start == d)[0]) for d in model.drive_dof]
-    counts = (model.num_links, model.nv, model.nq, model.nu, len(spheres), ITERATIONS)
-    rows = [
-        counts, (DT, ERP, CFM, MAX_PUSH), model.gravity, model.parent, model.q_start, model.v_start, model.axis,
-        model.joint_pos, [quat_to_matrix(q) for q in model.joint_quat], model.mass, model.com, model.inertia,
-        model.armature, model.damping, model.drive_dof, model.q_start[links], model.kp, model.kd,
-        [s.link for s in spheres], [s.pos for s in spheres], [float(s.size[0]) for s in spheres], model.pair_friction,
-    ]  # fmt: skip
-    return [_numbers(row) for row in rows]
-
-
-# -- methods in Python, each in a process of its own: python autodiff.py --child METHOD STEPS OUTPUT
-
-
-def run_ours(problem: Problem, steps: int, dtype: str) -> tuple[dict, np.ndarray, np.ndarray]:
-    import torch
-
-    sim = wa.Simulator(problem.model, 1, dtype=dtype, dt=DT, iterations=ITERATIONS, device="cpu")
-    tensor = {"dtype": sim.dtype}
-    weight = torch.tensor(problem.weight, **tensor)
-
-    def gradient(steps: int, watch: machine.Watch):
-        inputs = [torch.tensor(x, **tensor)[None].requires_grad_() for x in (problem.q, problem.qd)]
-        u = torch.tensor(problem.control, **tensor).repeat(steps, 1, 1).requires_grad_()
-        watch.lap()
-        qs, qds = sim.rollout(*inputs, u)
-        last = torch.cat([qs[-1, 0], qds[-1, 0]])
-        forward = watch.lap()
-        (last @ weight).backward()
-        return last.detach(), torch.cat([x.grad.flatten() for x in (*inputs, u)]), forward, watch.lap()
-
-    began = time.perf_counter()
-    gradient(1, machine.Watch())
-    compiled = time.perf_counter() - began
-    watch = machine.Watch()
-    last, found, forward, backward = gradient(steps, watch)
-    figures = watch.figures(forward, backward, compiled)
-    for _ in range(4):  # so short that a stranger's process could be all that is measured
-        _, _, f, b = gradient(steps, machine.Watch())
-        figures |= {"forward_s": min(f, figures["forward_s"]), "backward_s": min(b, figures["backward_s"])}
-    return figures, last.numpy().astype(float), found.numpy().astype(float)
-
-
-def run_tape(problem: Problem, steps: int) -> tuple[dict, np.ndarray, np.ndarray]:
-    from taped_step import TapedRollout
-
-    weights = [w[None] for w in np.split(problem.weight, [problem.model.nq])]
-
-    def gradient(rollout: TapedRollout, watch: machine.Watch):
-        u = np.tile(problem.control, (rollout.steps, 1, 1))
-        watch.lap()
-        qs, qds = rollout.forward(problem.q[None], problem.qd[None], u)
-        forward = watch.lap()
-        found = rollout.backward(*weights)
-        last = np.concatenate([qs[-1, 0], qds[-1, 0]])
-        return last, np.concatenate([x.ravel() for x in found]), forward, watch.lap()
-
-    began = time.perf_counter()
-    gradient(TapedRollout(problem.model, 1, 1, dt=DT, iterations=ITERATIONS), machine.Watch())
-    compiled = time.perf_counter() - began
-    watch = machine.Watch()
-    rollout = TapedRollout(problem.model, 1, steps, dt=DT, iterations=ITERATIONS)
-    last, found, forward, backward = gradient(rollout, watch)
-    rollout.check()
-    return watch.figures(forward, backward, compiled), last, found
-
-
-def run_torch(problem: Problem, steps: int) -> tuple[dict, np.ndarray, np.ndarray]:
-    import torch
-
-    torch.set_num_threads(1)
-    step = ArrayStep(problem.model, Torch(), dt=DT, iterations=ITERATIONS)
-    q, qd = (torch.tensor(x, requires_grad=True) for x in (problem.q, problem.qd))
-    u = torch.tensor(problem.control).repeat(steps, 1).requires_grad_()
-    watch = machine.Watch()
-    state = (q, qd)
-    for k in range(steps):
-        state = step(*state, u[k])
-    last = torch.cat(state)
-    forward = watch.lap()
-    (last @ torch.tensor(problem.weight)).backward()
-    figures = watch.figures(forward, watch.lap())
-    return figures, last.detach().numpy(), torch.cat([x.grad.flatten() for x in (q, qd, u)]).numpy()
-
-
-def run_jax(problem: Problem, steps: int, checkpoint: bool) -> tuple[dict, np.ndarray, np.ndarray]:
-    import jax
-    import jax.numpy as jnp
-
-    xp = Jax()
-    step = ArrayStep(problem.model, xp, dt=DT, iterations=ITERATIONS)
-
-    def body(state, u):
-        return step(*state, u), None
-
-    body = jax.checkpoint(body) if checkpoint else body
-
-    def rollout(q, qd, u):
-        return jnp.concatenate(jax.lax.scan(body, (q, qd), u)[0])
-
-    inputs = (jnp.array(problem.q), jnp.array(problem.qd), jnp.tile(jnp.array(problem.control), (steps, 1)))
-    began = time.perf_counter()
-    forward = jax.jit(rollout).lower(*inputs).compile()
-    gradient = jax.jit(jax.grad(lambda *a: rollout(*a) @ jnp.array(problem.weight), argnums=(0, 1, 2)))
-    gradient = gradient.lower(*inputs).compile()
-    compiled = time.perf_counter() - began
-    watch = machine.Watch()
-    last = forward(*inputs).block_until_ready()
-    forward_s = watch.lap()
-    found = jax.block_until_ready(gradient(*inputs))
-    # JAX runs forward and backward in one; what is beyond a forward run is the backward's
-    figures = watch.figures(forward_s, max(watch.lap() - forward_s, 0.0), compiled)
-    return figures, np.array(last), np.concatenate([np.ravel(x) for x in found])
-
-
-def child(method: str, steps: int, output: Path) -> None:
-    problem = Problem()
-    if method.startswith("ours"):
-        figures, last, gradient = run_ours(problem, steps, "float32" if "float32" in method else "float64")
-    elif method == "Warp tape":
-        figures, last, gradient = run_tape(problem, steps)
-    elif method == "torch":
-        figures, last, gradient = run_torch(problem, steps)
-    else:
-        figures, last, gradient = run_jax(problem, steps, "checkpoint" in method)
-    np.concatenate([last, gradient]).tofile(output)
-    print(json.dumps(figures))
-
-
-# -- the comparison
-
-
-def run(method: str, steps: int, folder: Path, seconds: float) -> tuple[dict, np.ndarray | None]:
-    """Figures of one method, and its last state and gradient; instead a sentence that says why there are none."""
-    output = folder / "gradient.bin"
-    output.unlink(missing_ok=True)
-    if method in CPP:
+    def one(method: str) -> str:
+        if method not in CPP:
+            return run(method, 1, folder, 900, name=f"{method}.bin")[0].get("refused", "")
         try:
-            cpp_drivers.program(method, folder)
+            cpp_drivers.program(method)
         except cpp_drivers.Missing as error:
-            return {"refused": str(error)}, None
-        command = [cpp_drivers.program(method, folder), folder / "model", steps, output]
+            return str(error)
+        return ""
+
+    wanted = sorted((COMPILED | set(CPP)).intersection(methods))
+    with ThreadPoolExecutor(machine.cores()) as pool:
+        return {method: why for method, why in zip(wanted, pool.map(one, wanted)) if why}
+
+
+def run(
+    method: str, steps: int, folder: Path, seconds: float, robots: int = 1, name: str = "gradient.bin"
+) -> tuple[dict, np.ndarray | None]:
+    """Figures of one method, and its last states and gradient; instead a sentence that says why there are none."""
+    output = folder / name
+    for old in [output, *folder.glob("ADOLC-*")]:
+        old.unlink(missing_ok=True)
+    if method in CPP:
+        command = [cpp_drivers.program(method), folder / "model", steps, output, robots]
     else:
-        command = [sys.executable, __file__, "--child", method, steps, output]
-    try:
-        done = subprocess.run([*map(str, command)], capture_output=True, text=True, timeout=seconds, cwd=folder)
-    except subprocess.TimeoutExpired:
-        return {"refused": f"more than {seconds:.0f} s"}, None
-    if done.returncode != 0 or not done.stdout.strip():
-        return {"refused": (done.stderr.strip().splitlines() or ["killed, as when memory ends"])[-1]}, None
-    return json.loads(done.stdout.strip().splitlines()[-1]), np.fromfile(output)
+        command = [sys.executable, autodiff_methods.__file__, method, steps, output, robots]
+    pipe = subprocess.PIPE
+    with subprocess.Popen([*map(str, command)], stdout=pipe, stderr=pipe, text=True, cwd=folder) as process:
+        with contextlib.suppress(ProcessLookupError):  # it may be over already
+            resource.prlimit(process.pid, resource.RLIMIT_AS, (MEMORY_GB * 2**30,) * 2)
+        try:
+            out, errors = process.communicate(timeout=seconds)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            return {"refused": f"takes more than {seconds:.0f} s"}, None
+    if process.returncode != 0 or not out.strip():
+        return {"refused": failure(errors)}, None
+    return json.loads(out.strip().splitlines()[-1]), np.fromfile(output)
 
 
-def compare(method: str, steps: int, figures: dict, found: np.ndarray, ours: np.ndarray, state: int) -> dict:
-    """The row of a table, if the method computes what ours does."""
-    row = {"method": method, "steps": steps, **figures}
-    single = "float32" in method
-    error = float(np.abs(found[:state] - ours[:state]).max())
-    gradient = found[state:]
+def failure(errors: str) -> str:
+    """A sentence from what a program left on stderr."""
+    if any(word in errors for word in ("bad_alloc", "MemoryError", "Out of memory", "allocate memory")):
+        return f"takes more than {MEMORY_GB} GB"
+    return (errors.strip().splitlines() or ["it was killed, as when memory ends"])[-1].strip().rstrip(".")
+
+
+def forecast(method: str, work: int, rows: list[dict], seconds: float) -> str:
+    """Why `work` steps times robots are not to be started, seen from the same method's longest run; or empty."""
+    known = [r for r in rows if r["method"] == method]
+    late = [r["refused"] for r in known if "more than" in r.get("refused", "")]
+    if late:
+        return late[-1]
+    known = [r for r in known if "refused" not in r]
+    if not known:
+        return ""
+    last = max(known, key=lambda r: r["steps"] * r["robots"])
+    gb = 1e-3 * last["memory_mb"] * work / (last["steps"] * last["robots"])
+    wait = 1e-3 * (last["forward_ms"] + last["backward_ms"]) * work / last["robots"]
+    if gb > START_GB:
+        return f"would take about {gb:.0f} GB; not started beyond {START_GB} GB"
+    if wait > seconds:
+        return f"would take about {wait:.0f} s; not started beyond {seconds:.0f} s"
+    return ""
+
+
+def compare(figures: dict, found: np.ndarray, ours: np.ndarray, states: int) -> dict:
+    """The row of a table; `states`: how many numbers of `found` and `ours` are last states, the rest is gradient."""
+    row = dict(figures)
+    single = "float32" in row["method"]
+    error = float(np.abs(found[:states] - ours[:states]).max())
     row["state_error"] = error
-    if not np.isfinite(found).all() or error > (1e-3 if single else 1e-6):
+    if not np.isfinite(found).all():
+        return row | {"refused": "a state or a gradient is not finite"}
+    if error > (1e-3 if single else 1e-6):
         return row | {"refused": f"its last state differs from ours by {error:.1e}"}
-    if len(gradient):
-        row["gradient_error"] = float(np.abs(gradient - ours[state:]).max() / np.abs(ours[state:]).max())
+    if len(found) > states:
+        # single precision: of all robots together, since one whose foot lifts a step earlier has another gradient
+        size = np.linalg.norm if single else (lambda x: np.abs(x).max())
+        row["gradient_error"] = float(size(found[states:] - ours[states:]) / size(ours[states:]))
         if row["gradient_error"] > (1e-2 if single else 1e-4):
             return row | {"refused": f"its gradient differs from ours by {row['gradient_error']:.1e}"}
-    row["forward_ms"], row["backward_ms"] = (1e3 * row.pop(key) / steps for key in ("forward_s", "backward_s"))
+    row["forward_ms"], row["backward_ms"] = (1e3 * row.pop(k) / row["steps"] for k in ("forward_s", "backward_s"))
     row["memory_mb"] = row["peak_mb"] - row["before_mb"] + row.get("disk_mb", 0.0)
     return row
 
 
-def measure(methods: list[str], horizons: list[int], seconds: float) -> list[dict]:
+def measure(methods: list[str], horizons: list[int], seconds: float, quick: bool = False) -> list[dict]:
     problem = Problem()
-    state = len(problem.state)
-    rows = []
+    rows: list[dict] = []
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         problem.write(folder / "model")
-        for method in {"ours", "ours float32", "Warp tape"}.intersection(methods):
-            run(
-                method, 1, folder, 600
-            )  # a process that compiles leaves free memory behind, which hides what it takes later
+        machine.progress("compiling kernels and C++ programs")
+        missing = prepare({"ours", *methods}, folder)
         for steps in horizons:
-            _, ours = run("ours", steps, folder, 600)
-            if ours is None:
-                raise SystemExit("our own simulator did not run.")
+            own, ours = run("ours", steps, folder, 600)
+            if ours is None or not np.isfinite(ours).all():
+                raise SystemExit(f"our own simulator did not run: {own.get('refused', 'its states are not finite')}.")
             for method in methods:
                 machine.progress(f"{method}, {steps} steps")
-                late = [r for r in rows if r["method"] == method and "refused" in r and "more than" in r["refused"]]
-                figures, found = (
-                    ({"refused": late[-1]["refused"]}, None) if late else run(method, steps, folder, seconds)
-                )
-                if found is None:
-                    rows.append({"method": method, "steps": steps, **figures})
-                else:
-                    rows.append(compare(method, steps, figures, found, ours, state))
+                row = {"method": method, "steps": steps, "robots": 1}
+                why = missing.get(method) or forecast(method, steps, rows, seconds)
+                if quick and method == ONCE_IF_QUICK and steps > horizons[0]:
+                    why = "left out of quick runs"
+                figures, found = ({"refused": why}, None) if why else (own, ours)
+                if not why and method != "ours":
+                    figures, found = run(method, steps, folder, seconds)
+                row |= figures
+                rows.append(row if found is None else compare(row, found, ours, len(problem.state)))
     return rows
 
 
-def tables(rows: list[dict]) -> str:
-    horizons = sorted({r["steps"] for r in rows})
-    parts = []
-    kinds = {
-        "forward_ms": "Forward, ms per step",
-        "backward_ms": "Backward, ms per step",
-        "memory_mb": "Memory beyond the process, MB (ADOL-C: with the files that its tape goes to)",
-    }
-    for key, title in kinds.items():
-        lines = []
-        for method in dict.fromkeys(r["method"] for r in rows):
-            if method == "C++ doubles" and key == "backward_ms":
-                continue
-            cells = {r["steps"]: r.get(key, "-") for r in rows if r["method"] == method}
-            lines.append([method, *(cells.get(n, "-") for n in horizons)])
-        parts.append(f"{title}\n\n" + machine.table(["method", *map(str, horizons)], lines))
-    reasons = dict.fromkeys(f"{r['method']}, {r['steps']} steps: {r['refused']}." for r in rows if "refused" in r)
-    return "\n\n".join([*parts, "\n".join([*reasons, PAPER])])
+# -- what it comes to
 
 
 def goals(rows: list[dict]) -> dict:
-    """How many times faster backward, and smaller, ours is than the best autodiff, at the longest horizon."""
+    """Ours and the best autodiffs at the longest horizon: by whole gradient, by backward pass, by memory."""
     steps = max(r["steps"] for r in rows)
-    here = [r for r in rows if r["steps"] == steps and "refused" not in r and r["method"] != "C++ doubles"]
-    ours = next((r for r in here if r["method"] == "ours"), None)
-    others = [r for r in here if not r["method"].startswith("ours")]
-    if ours is None or not others:
-        return {"steps": steps}
-    # jets do all their work forward: the whole gradient is what can be compared
-    whole = min(others, key=lambda r: r["forward_ms"] + r["backward_ms"])
-    back = min((r for r in others if r["method"] != "Ceres jets"), key=lambda r: r["backward_ms"], default=None)
-    small = min(others, key=lambda r: r["memory_mb"])
-    answer = {
+    here = {r["method"]: r for r in rows if r["steps"] == steps and "refused" not in r}
+    others = [r for m, r in here.items() if not m.startswith("ours") and m != "C++ doubles"]
+    if "ours" not in here or not others:
+        return {}
+    reverse = [r for r in others if r["method"] != "Ceres jets"]  # which do their work forward
+    return {
         "steps": steps,
-        "whole_gradient": (whole["forward_ms"] + whole["backward_ms"]) / (ours["forward_ms"] + ours["backward_ms"]),
-        "whole_gradient_against": whole["method"],
-        "memory": small["memory_mb"] / max(ours["memory_mb"], 1e-3),
-        "memory_against": small["method"],
+        "ours": here["ours"],
+        "sqrt": here.get("ours sqrt"),
+        "fastest": min(others, key=whole),
+        "fastest_backward": min(reverse, key=lambda r: r["backward_ms"], default=None),
+        "others": others,
     }
-    if back:
-        answer |= {"backward": back["backward_ms"] / ours["backward_ms"], "backward_against": back["method"]}
-    return answer
+
+
+def whole(row: dict) -> float:
+    """Milliseconds of a step's gradient."""
+    return row["forward_ms"] + row["backward_ms"]
+
+
+def digits(value: float) -> str:
+    return f"{value:,.0f}" if value >= 1000 else f"{value:.3g}"
+
+
+def times(a: float, b: float) -> str:
+    return f"{digits(a / max(b, 1e-9))} times"
+
+
+def verdict(ratio: float, goal: float) -> str:
+    return f"goal {goal}: {'met' if ratio >= goal else 'not met'}"
+
+
+def summary(rows: list[dict]) -> str:
+    best = goals(rows)
+    if not best:
+        return "Ours and an automatic differentiation were not both measured at the longest horizon."
+    ours, fast, back, steps = best["ours"], best["fastest"], best["fastest_backward"], best["steps"]
+    name = fast["method"]
+    lines = [
+        f"The fastest automatic differentiation of {steps:,} steps, forward and backward together, is {name}: "
+        f"{whole(fast):.3g} ms per step; ours takes {whole(ours):.3g} ms, one in "
+        f"{digits(whole(fast) / whole(ours))}."
+    ]
+    ratio = fast["backward_ms"] / ours["backward_ms"]
+    lines.append(
+        f"Backward alone, {name} takes {fast['backward_ms']:.3g} ms per step and ours {ours['backward_ms']:.3g} ms: "
+        f"{times(fast['backward_ms'], ours['backward_ms'])} as much ({verdict(ratio, FASTER)})."
+        + (" Jets do their work forward and keep a Jacobian of every step, which the backward pass only multiplies."
+           if name == "Ceres jets" else "")
+    )  # fmt: skip
+    if back and back is not fast:
+        ratio = back["backward_ms"] / ours["backward_ms"]
+        lines.append(
+            f"Of those that differentiate backward, {back['method']} has the fastest backward pass, "
+            f"{back['backward_ms']:.3g} ms: {times(back['backward_ms'], ours['backward_ms'])} as much as ours "
+            f"({verdict(ratio, FASTER)})."
+        )
+    lines.append(memory_summary(best))
+    return "\n".join(f"- {line}" for line in lines)
+
+
+def memory_summary(best: dict) -> str:
+    ours, fast, kept = best["ours"], best["fastest"], best["sqrt"]
+    text = (
+        f"Memory of {best['steps']:,} steps: ours {ours['memory_mb']:.3g} MB, {fast['method']} "
+        f"{digits(fast['memory_mb'])} MB, {times(fast['memory_mb'], ours['memory_mb'])} as much "
+        f"({verdict(fast['memory_mb'] / max(ours['memory_mb'], 1e-9), SMALLER)})"
+    )
+    if kept:
+        text += (
+            f'; with checkpoint_every="sqrt", ours takes {kept["memory_mb"]:.3g} MB and {whole(kept):.3g} ms per step, '
+            f"and {fast['method']} {times(fast['memory_mb'], kept['memory_mb'])} as much memory "
+            f"({verdict(fast['memory_mb'] / max(kept['memory_mb'], 1e-9), SMALLER)})"
+        )
+    rest = [r for r in best["others"] if r is not fast]
+    parts = [f"{r['method']} {times(r['memory_mb'], ours['memory_mb'])}" for r in rest]
+    return text + (f". As much as ours without checkpoints: {', '.join(parts)}." if parts else ".")
+
+
+def reasons(rows: list[dict]) -> str:
+    """Why cells are empty, a line for every method and reason."""
+    found: dict[tuple[str, str], list[str]] = {}
+    for row in rows:
+        if "refused" in row:
+            found.setdefault((row["method"], row["refused"]), []).append(f"{row['steps']:,}")
+    lines = [f"{method}, {', '.join(steps)} steps: {why}." for (method, why), steps in found.items()]
+    return "\n".join(f"- {line}" for line in [*lines, ADF])
+
+
+def short_table(rows: list[dict]) -> str:
+    """The longest horizon that a method was measured at, in one line."""
+    lines = []
+    for method in dict.fromkeys(r["method"] for r in rows):
+        done = [r for r in rows if r["method"] == method and "refused" not in r]
+        if done and method != "C++ doubles":
+            row = max(done, key=lambda r: r["steps"])
+            lines.append([method, row["steps"], *(row[key] for key in ("memory_mb", "forward_ms", "backward_ms"))])
+    return machine.table(["method", "steps", "memory MB", "forward ms per step", "backward ms per step"], lines)
+
+
+def report(results: dict) -> dict[str, str]:
+    rows = results["rows"]
+    horizons = sorted({r["steps"] for r in rows})
+    parts = {}
+    for name, (key, title) in KINDS.items():
+        lines = []
+        for method in dict.fromkeys(r["method"] for r in rows):
+            if method == "C++ doubles" and name == "backward":
+                continue
+            cells = {r["steps"]: r.get(key, "-") for r in rows if r["method"] == method}
+            lines.append([method, *(cells.get(n, "-") for n in horizons)])
+        parts[name] = f"{title}\n\n" + machine.table(["method", *(f"{n:,} steps" for n in horizons)], lines)
+    return parts | {"reasons": reasons(rows), "short": short_table(rows), "summary": summary(rows)}
+
+
+def plot(results: dict, figure) -> None:
+    rows = [r for r in results["rows"] if "refused" not in r]
+    for axes, (name, (key, title)) in zip(figure.subplots(1, 3), KINDS.items()):
+        for k, method in enumerate(dict.fromkeys(r["method"] for r in rows)):
+            line = [(r["steps"], r[key]) for r in rows if r["method"] == method and r[key] > 0]
+            if line:
+                style = "o-" if method.startswith("ours") else "s--"
+                axes.plot(*zip(*line), style, color=f"C{k}" if k < 10 else "black", markersize=4, label=method)
+        axes.set(xscale="log", yscale="log", xlabel="steps", ylabel=title.split(" (")[0], title=name)
 
 
 def main(arguments: list[str] | None = None) -> dict:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--child", nargs=3, metavar=("METHOD", "STEPS", "OUTPUT"), help=argparse.SUPPRESS)
+    parser = reporting.parser(__doc__)
     parser.add_argument("--methods", nargs="+", choices=METHODS, default=list(METHODS))
     parser.add_argument("--steps", nargs="+", type=int)
-    parser.add_argument("--seconds", type=float, default=600.0, help="for each run (%(default)s)")
-    parser.add_argument("--quick", action="store_true", help="short horizons, and no PyTorch or JAX")
-    parser.add_argument("--output", type=Path, default=machine.RESULTS / "autodiff.json")
+    parser.add_argument("--seconds", type=float, default=420.0, help="for each run (%(default)s)")
     options = parser.parse_args(arguments)
-    if options.child:
-        child(options.child[0], int(options.child[1]), Path(options.child[2]))
-        return {}
-    methods = [m for m in options.methods if not options.quick or m not in ("torch", "jax", "jax checkpoint")]
-    rows = measure(methods, options.steps or list(QUICK_STEPS if options.quick else STEPS), options.seconds)
-    results = {"machine": machine.describe(), "scene": SCENE, "dt": DT, "iterations": ITERATIONS, "rows": rows}
-    results["goals"] = goals(rows)
-    machine.write_json(options.output, results)
-    print(tables(rows))
-    print(json.dumps(results["goals"], indent=1))
-    return results
+    methods = [m for m in options.methods if not (options.quick and m in NOT_QUICK)]
+    horizons = sorted(options.steps or (QUICK_STEPS if options.quick else STEPS))
+    with reporting.quiet():
+        results = reporting.begin(options) | {"scene": SCENE, "dt": DT, "iterations": ITERATIONS}
+        results["rows"] = measure(methods, horizons, options.seconds, options.quick)
+    return reporting.finish("autodiff", options, results, report, plot)
 
 
 if __name__ == "__main__":

@@ -6,7 +6,9 @@ apt-get download r-cran-tmb && dpkg -x r-cran-tmb_*.deb cppad     CppAD's header
 
 from __future__ import annotations
 
+import hashlib
 import os
+import platform
 import shutil
 import subprocess
 import tempfile
@@ -24,11 +26,18 @@ class Missing(RuntimeError):
     """A compiler or a library is not installed; the message says which package brings it."""
 
 
-def program(method: str, folder: Path) -> Path:
-    """The compiled driver of a method, built in `folder` if it is not there yet."""
-    path = folder / FILES[method]
+@cache
+def program(method: str) -> Path:
+    """The compiled driver of a method; built once for all benchmarks, anew when a file of cpp/ was changed."""
+    name = FILES[method]
+    texts = [path.read_bytes() for path in (*sorted(SOURCES.glob("*.hpp")), SOURCES / f"{name}.cpp")]
+    key = hashlib.sha256(b"".join(texts) + platform.processor().encode()).hexdigest()[:16]
+    path = Path(tempfile.gettempdir()) / "warp_articulated_cpp" / f"{name}_{key}"
     if not path.exists():
-        build(method, path)
+        path.parent.mkdir(exist_ok=True)
+        beside = path.with_name(f"{path.name}.{os.getpid()}")
+        build(method, beside)
+        beside.replace(path)
     return path
 
 

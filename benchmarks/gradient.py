@@ -1,7 +1,7 @@
 """Cost of gradients of a standing Laikago: backward pass, dense Jacobians, memory, start-up; beside the forward step.
 
     python benchmarks/gradient.py            # minutes; writes benchmarks/results/gradient.json
-    python benchmarks/gradient.py --quick    # seconds; whether it works, not how fast it is
+    python benchmarks/gradient.py --quick    # a minute; one solver and precision, to out/bench
 
 What is timed: the robots of throughput.py, at rest on four feet, 10 and 50 forced solver iterations and early exit.
 `backward` is the whole backward pass of a rollout, recomputation of the forward step included, in microseconds per
@@ -21,18 +21,21 @@ import time
 from dataclasses import dataclass
 
 import machine
+import reporting
 import torch
 from machine import progress, table
-from throughput import DT, scene, stands, targets
+from throughput import FORCED, TOLERANCE, scene, settled, simulator, stands
 
-import warp_articulated as wa
-
-SOLVERS = {"10 forced": (10, -1.0), "50 forced": (50, -1.0), "early exit 1e-5": (50, 1e-5)}
+SOLVERS = {"10 forced": (10, FORCED), "50 forced": (50, FORCED), "early exit 1e-5": (50, TOLERANCE)}
 PARAMETERS = ("mass", "com", "inertia", "friction", "kp", "joint_pos")
 
 
 @dataclass
 class Plan:
+    cases: tuple[tuple[str, str], ...] = (  # precision, solver
+        ("float32", "10 forced"), ("float32", "50 forced"), ("float32", "early exit 1e-5"),
+        ("float64", "early exit 1e-5"),
+    )  # fmt: skip
     batch: int = 1024
     steps: int = 64
     repetitions: int = 7
@@ -41,7 +44,10 @@ class Plan:
     memory: tuple[int, int] = (1000, 1000)  # environments, steps
 
 
-QUICK = Plan(batch=8, steps=4, repetitions=1, settle=2000, variants=4, memory=(8, 50))
+QUICK = Plan(
+    cases=(("float32", "50 forced"), ("float32", "early exit 1e-5")), batch=64, steps=16, repetitions=2, settle=2000,
+    variants=4, memory=(64, 500),
+)  # fmt: skip
 
 
 class Robots:
@@ -49,16 +55,12 @@ class Robots:
 
     def __init__(self, plan: Plan, dtype: str, solver: str, threads: int):
         iterations, tolerance = SOLVERS[solver]
-        options = {"device": "cpu", "dtype": dtype, "dt": DT, "iterations": iterations, "threads": threads}
         self.model = scene()
-        self.sim = wa.Simulator(self.model, plan.batch, tolerance=max(tolerance, 0.0), **options)
-        self.sim._model.tolerance = tolerance  # below zero: not even the bitwise fixed point ends the sweeps early
-        u = torch.from_numpy(targets(self.model, plan.variants)).to(self.sim.dtype)
-        u = u[torch.arange(plan.batch) % plan.variants]
-        q, qd = self.sim.initial_state()
-        qs, qds = self.sim.rollout(q, qd, u.expand(plan.settle, -1, -1), checkpoint_every=plan.settle)
-        self.q, self.qd, self.u = qs[-1], qds[-1], u
-        self.controls = u.expand(plan.steps, -1, -1).clone()
+        options = {"dtype": dtype, "iterations": iterations, "tolerance": tolerance}
+        self.sim = simulator(self.model, plan.batch, threads=threads, **options)
+        pick = torch.arange(plan.batch) % plan.variants
+        self.q, self.qd, self.u = (x[pick] for x in settled(plan.variants, plan.settle, **options))
+        self.controls = self.u.expand(plan.steps, -1, -1).clone()
         if bad := stands(self.model, self.q.double().numpy()):
             raise SystemExit(f"No figures: {dtype}, {solver}: {bad}.")
 
@@ -113,16 +115,9 @@ def measure(plan: Plan, dtype: str, solver: str, threads: int = 1) -> dict:
 # -- memory and start-up, each in a process of its own
 
 
-def peak_bytes() -> int:
-    """Largest resident memory of this process so far. Not ru_maxrss: that begins with the size of the parent."""
-    with open("/proc/self/status") as file:
-        (line,) = (line for line in file if line.startswith("VmHWM"))
-    return 1024 * int(line.split()[1])
-
-
 def rollout_memory(envs: int, steps: int, every: str) -> dict:
     """Peak memory that a rollout and its backward pass add to a process that has already compiled and run."""
-    sim = wa.Simulator(scene(), envs, device="cpu", dt=DT)
+    sim = simulator(scene(), envs, tolerance=0.0)
     q, qd = sim.initial_state()
     interval = every if every == "sqrt" else int(every)
 
@@ -134,19 +129,19 @@ def rollout_memory(envs: int, steps: int, every: str) -> dict:
         return bool(u.grad.isfinite().all()) and bool(start.grad.isfinite().all())
 
     run(2)
-    before = peak_bytes()
+    watch = machine.Watch()
     if not run(steps):
         raise SystemExit("No figures: a gradient is not finite.")
-    model = sim.model
+    model, extra = sim.model, int(2**20 * (machine.peak_mb() - watch.before))
     return {
-        "environments": envs, "steps": steps, "checkpoint_every": every, "extra_bytes": peak_bytes() - before,
+        "environments": envs, "steps": steps, "checkpoint_every": every, "extra_bytes": extra,
         "state_bytes": 4 * envs * steps * (model.nq + model.nv), "control_bytes": 4 * envs * steps * model.nu,
     }  # fmt: skip
 
 
 def first_gradient() -> dict:
     """Seconds from a ready simulator to the first gradient."""
-    sim = wa.Simulator(scene(), 1, device="cpu", dt=DT)
+    sim = simulator(scene(), 1)
     q, qd = sim.initial_state()
     u = sim.initial_control().requires_grad_()
     start = time.perf_counter()
@@ -165,27 +160,8 @@ def in_process(name: str, *arguments, cache: str | None = None) -> dict:
     return json.loads(done.stdout.strip().splitlines()[-1])
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true", help="tiny sizes: checks that the benchmark works")
-    parser.add_argument("--out", default=str(machine.RESULTS / "gradient.json"), help="where the raw results go")
-    parser.add_argument("--only", nargs="+", help=argparse.SUPPRESS)  # one measurement, in a process of its own
-    options = parser.parse_args()
-    if options.only:
-        name, *rest = options.only
-        result = rollout_memory(int(rest[0]), int(rest[1]), rest[2]) if name == "memory" else first_gradient()
-        print(json.dumps(result))
-        return
-    plan = QUICK if options.quick else Plan()
-    results = run(plan)
-    print(report(results))
-    if not options.quick or options.out != str(machine.RESULTS / "gradient.json"):
-        machine.write_json(options.out, results)
-
-
 def run(plan: Plan) -> dict:
-    lines = [measure(plan, "float32", solver) for solver in SOLVERS]
-    lines.append(measure(plan, "float64", "early exit 1e-5"))
+    lines = [measure(plan, *case) for case in plan.cases]
     if machine.cores() > 1:
         lines.append(measure(plan, "float32", "early exit 1e-5", machine.cores()))
     memory = []
@@ -195,10 +171,10 @@ def run(plan: Plan) -> dict:
     with tempfile.TemporaryDirectory() as cache:
         progress("first gradient with an empty kernel cache, then with a warm one")
         start = {state: in_process("first", cache=cache)["seconds"] for state in ("cold", "warm")}
-    return {"machine": machine.describe(), "cost": lines, "memory": memory, "first_gradient_seconds": start}
+    return {"cost": lines, "memory": memory, "first_gradient_seconds": start}
 
 
-def report(results: dict) -> str:
+def report(results: dict) -> dict[str, str]:
     lines = results["cost"]
     keys = [key for key in lines[0] if "forward" in key or key in ("backward", "backward, parameters", "jacobians")]
     cost = table(
@@ -213,11 +189,68 @@ def report(results: dict) -> str:
             for x in results["memory"]
         ],
     )
-    start = results["first_gradient_seconds"]
-    return (
-        f"Microseconds per environment step and core, and ratios to the forward step:\n\n{cost}\n\n{memory}\n\n"
-        f"First gradient: {start['cold']:.1f} s with an empty kernel cache, {start['warm']:.2f} s with a warm one."
+    cold, warm = (results["first_gradient_seconds"][state] for state in ("cold", "warm"))
+    return {
+        "cost": f"Microseconds per environment step and core, and ratios to the forward step:\n\n{cost}",
+        "memory": memory,
+        "first": f"First gradient: {cold:.1f} s with an empty kernel cache, {warm:.2f} s with a warm one.",
+        "headline": headline(results),
+    }
+
+
+def headline(results: dict) -> str:
+    """In single precision, with early exit, on one thread."""
+    line = next(
+        x for x in results["cost"] if (x["dtype"], x["solver"], x["threads"]) == ("float32", "early exit 1e-5", 1)
     )
+    full, sparse = ({x["checkpoint_every"]: x for x in results["memory"]}[every] for every in ("1", "sqrt"))
+    return (
+        f"The backward pass takes {line['backward']:.1f} us per environment step and core, recomputation included, "
+        f"{line['backward / forward']:.1f} times the forward step's {line['forward']:.1f} us; with gradients of six "
+        f"kinds of parameters {line['backward, parameters']:.1f} us; all dense Jacobians of a step "
+        f"{line['jacobians']:.0f} us. A gradient through {full['environments']} robots x {full['steps']} steps takes "
+        f"{full['extra_bytes'] / 1e6:.0f} MB, {sparse['extra_bytes'] / 1e6:.0f} MB with checkpoints."
+    )
+
+
+def figures(results: dict) -> dict[str, str]:
+    """For sentences in the docs."""
+    every, root = (f"{row['extra_bytes'] / 1e6:.0f} MB" for row in results["memory"])
+    start = results["first_gradient_seconds"]
+    return {
+        "memory_every": every,
+        "memory_sqrt": root,
+        "first_cold": f"{start['cold']:.0f} s",
+        "first_warm": f"{start['warm']:.1f} s",
+    }
+
+
+def plot(results: dict, figure) -> None:
+    """Costs of every line, beside each other."""
+    axes = figure.subplots()
+    keys = ("forward", "backward", "backward, parameters", "jacobians")
+    lines = results["cost"]
+    for k, key in enumerate(keys):
+        places = [i + 0.2 * (k - 1.5) for i in range(len(lines))]
+        axes.plot(places, [x[key] for x in lines], "o", label=key)
+    names = [f"{x['dtype']}, {x['solver']},\n{x['threads']} thread{'s' * (x['threads'] > 1)}" for x in lines]
+    axes.set_xticks(range(len(lines)), names, fontsize=8)
+    axes.set(yscale="log", ylabel="us per environment step and core")
+
+
+def main(arguments: list[str] | None = None) -> dict:
+    parser = reporting.parser(__doc__)
+    parser.add_argument("--only", nargs="+", help=argparse.SUPPRESS)  # one measurement, in a process of its own
+    options = parser.parse_args(arguments)
+    if options.only:
+        name, *rest = options.only
+        result = rollout_memory(int(rest[0]), int(rest[1]), rest[2]) if name == "memory" else first_gradient()
+        print(json.dumps(result))
+        return result
+    results = reporting.begin(options)
+    with reporting.quiet():
+        results |= run(QUICK if options.quick else Plan())
+    return reporting.finish("gradient", options, results, report, plot)
 
 
 if __name__ == "__main__":

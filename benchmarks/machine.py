@@ -37,9 +37,19 @@ def cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def load() -> float:
-    """Programs that were running over the last minute, on average; 0 where the system does not say."""
-    return os.getloadavg()[0] if hasattr(os, "getloadavg") else 0.0
+def load(seconds: float = 0.5) -> float:
+    """Cores that other programs keep busy just now, while this one sleeps; 0 where the system does not say."""
+    before = _busy_ticks()
+    time.sleep(seconds)
+    return (_busy_ticks() - before) / (seconds * os.sysconf("SC_CLK_TCK")) if before else 0.0
+
+
+def _busy_ticks() -> int:
+    try:
+        user, nice, system, _idle, _wait, *interrupts = Path("/proc/stat").read_text().splitlines()[0].split()[1:8]
+    except (OSError, ValueError):
+        return 0
+    return sum(map(int, (user, nice, system, *interrupts)))
 
 
 def peak_mb() -> float:

@@ -2,7 +2,7 @@
 
     python benchmarks/peers.py                        # all; about half an hour; writes benchmarks/results/peers.json
     python benchmarks/peers.py --peers ours,mujoco    # some
-    python benchmarks/peers.py --quick                # small batches: whether it works, not how fast it is
+    python benchmarks/peers.py --quick                # ours and MuJoCo, small batches: whether it works
 
 Each engine has a script peer_x.py (its contract is in peer_common.py) and, where its packages would clash with others,
 a virtual environment that is made on first use below --environments. An engine that cannot be installed, fails, takes
@@ -11,7 +11,6 @@ too long or does not stand as ours does has a sentence in place of figures.
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import json
 import os
@@ -25,7 +24,9 @@ from pathlib import Path
 
 import machine
 import peer_scene
-from machine import progress, table
+import reporting
+from machine import progress
+from peer_report import plot, report
 
 import warp_articulated as wa
 
@@ -33,7 +34,6 @@ HERE = Path(__file__).resolve().parent
 BATCHES = (1, 256, 4096)
 GRADIENT_BATCHES = (1, 256)
 DEPTH = 5e-3  # m; as HEIGHT_TOLERANCE of peer_common.py
-UNRESOLVED = 0.1  # differences that are this noisy say nothing about a gradient
 
 # What each environment holds, installed in this order; None is the Python that runs this file.
 # torch comes before what depends on it.
@@ -207,84 +207,14 @@ def measure(name: str, peer: Peer, plan: Plan, scene: Path, folder: Path) -> dic
     return results
 
 
-# -- reporting
-
-
-def steps_table(peers: dict) -> str:
-    """Engines that stand; one line each, steps per second by batch."""
-    batches = sorted({run["batch"] for peer in peers.values() for run in peer["runs"]})
-    lines = []
-    for peer in peers.values():
-        runs = {run["batch"]: run for run in peer["runs"]}
-        good = [run for run in runs.values() if "refused" not in run]
-        if not runs or not good:
-            continue
-        first = good[0]
-        rates = [_rate(runs.get(batch)) for batch in batches]
-        deep = f"{first['penetration_mm']:.3g}" if "penetration_mm" in first else "no contacts"
-        lines.append([
-            first["name"], first["version"], first["dtype"], f"{first['dt']:g}", max(r["threads"] for r in good),
-            *rates,
-            f"{max(r['realtime_factor'] for r in good):,.3g}", deep, f"{first['compile_seconds']:.3g}",
-        ])  # fmt: skip
-    header = ["engine", "version", "precision", "dt s", "threads", *(f"steps/s, batch {b}" for b in batches)]
-    return table([*header, "simulated s per s, best", "penetration mm", "compile s"], lines)
-
-
-def _rate(run: dict | None) -> str:
-    if run is None:
-        return ""
-    if "refused" in run:
-        late = run["refused"].startswith("It took ")
-        return run["refused"].removeprefix("It took ").rstrip(".") if late else "refused"
-    return f"{run['steps_per_second']:,.0f}"
-
-
-def gradient_table(peers: dict) -> str:
-    lines = []
-    for peer in peers.values():
-        for run in peer["gradients"]:
-            g = run.get("gradient")
-            if not g or "refused" in run or not g["supported"]:
-                continue
-            error = f"{g['relative_error']:.1e}" if g["finite"] else "not finite"
-            if g["difference_noise"] > UNRESOLVED:
-                error = "not resolved"
-            lines.append([
-                run["name"], g["method"], g["dtype"], g["batch"], g["us_per_robot_step"],
-                f"{g['ratio_to_forward']:.3g}", f"{g['peak_mb']:.3g}", f"{g['first_seconds']:.3g}", error,
-                f"{g['difference_noise']:.0e}",
-            ])  # fmt: skip
-    header = ["engine", "method", "precision", "batch", "us per robot step, forward and backward", "ratio to forward"]
-    return table([*header, "peak MB", "first gradient s", "relative error", "error of the differences"], lines)
-
-
-def sentences(peers: dict) -> list[str]:
-    """Why figures are missing."""
-    found = []
-    for peer in peers.values():
-        label = peer["label"]
-        if "refused" in peer:
-            found.append(f"{label}: {peer['refused']}")
-        for kind in ("runs", "gradients"):
-            for run in peer[kind]:
-                what = f"{label}, {'gradient, ' * (kind == 'gradients')}batch {run['batch']}"
-                if "refused" in run:
-                    found.append(f"{what}: {run['refused']}")
-                elif not run.get("gradient", {"supported": True})["supported"]:
-                    found.append(f"{label}, gradient: {run['gradient']['why']}")
-    return found
-
-
 def main(arguments: list[str] | None = None) -> dict:
-    parser = argparse.ArgumentParser(description="Other engines on the same standing Laikago, on this machine's CPU.")
-    parser.add_argument("--peers", default=",".join(PEERS), help=f"some of {', '.join(PEERS)}")
+    parser = reporting.parser(__doc__)
+    parser.add_argument("--peers", help=f"some of {', '.join(PEERS)}; with --quick: those that need no environment")
     parser.add_argument("--environments", type=Path, default=machine.ROOT / ".peers", help="virtual environments")
-    parser.add_argument("--out", type=Path, default=machine.RESULTS / "peers.json", help="raw results")
     parser.add_argument("--limit", type=float, default=240, help="seconds that one run may take")
-    parser.add_argument("--quick", action="store_true", help="small batches: whether it works, not how fast it is")
     options = parser.parse_args(arguments)
-    names = options.peers.split(",")
+    here = [name for name, peer in PEERS.items() if peer.environment is None]
+    names = options.peers.split(",") if options.peers else here if options.quick else list(PEERS)
     if unknown := set(names) - set(PEERS):
         raise SystemExit(f"There is no peer {', '.join(sorted(unknown))}; there are {', '.join(PEERS)}.")
     if options.quick:
@@ -292,22 +222,16 @@ def main(arguments: list[str] | None = None) -> dict:
         plan = Plan((1, 4), (1,), options.limit, few)
     else:
         plan = Plan(BATCHES, GRADIENT_BATCHES, options.limit, [])
-    results: dict = {"machine": machine.describe(), "quick": options.quick, "load": machine.load(), "peers": {}}
-    with tempfile.TemporaryDirectory() as folder, contextlib.redirect_stdout(sys.stderr):
+    results = reporting.begin(options) | {"peers": {}}
+    with tempfile.TemporaryDirectory() as folder, reporting.quiet():
         scene = Path(folder)
         results["scene"] = peer_scene.write(scene)
         for name in names:
             results["peers"][name] = measure(name, PEERS[name], plan, scene, options.environments.resolve())
-            machine.write_json(options.out, results)  # a run that is broken off leaves what it has
-    if options.quick:
-        print("Quick run: these figures say nothing about speed.\n")
-    if results["load"] > 0.5:
-        print(f"Other programs were running (load {results['load']:.1f} at the start): these figures are noisy.\n")
-    print(f"{results['machine']}\n\n## Steps per second, all robots of the batch together\n")
-    print(steps_table(results["peers"]) + "\n\n## Gradients\n")
-    print(gradient_table(results["peers"]) + "\n")
-    print("\n".join(f"- {sentence}" for sentence in sentences(results["peers"])))
-    return results
+            # a run that is broken off leaves what it has
+            machine.write_json(reporting.path("peers", options).with_suffix(".unfinished.json"), results)
+    reporting.path("peers", options).with_suffix(".unfinished.json").unlink()
+    return reporting.finish("peers", options, results, report, plot)
 
 
 if __name__ == "__main__":

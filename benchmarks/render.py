@@ -1,7 +1,7 @@
 """Time of the ray caster: a picture with everything that belongs to it, and one frame more of a film.
 
     python benchmarks/render.py            # two minutes; writes benchmarks/results/render.json
-    python benchmarks/render.py --quick    # seconds; whether it works, not how fast it is
+    python benchmarks/render.py --quick    # seconds; small pictures, to out/bench
 
 `picture` is wa.render: kinematics, scene, tree, camera and rays. `frame` is what every frame of a GIF costs: new poses,
 fewer rays, the choice of colours, and the compression. Each is the fastest of its repetitions, in ms on all cores; the
@@ -10,13 +10,12 @@ CPU time, summed over the cores, tells more on a machine that has other things t
 
 from __future__ import annotations
 
-import argparse
 import time
 from collections.abc import Callable
 from io import BytesIO
 
-import machine
 import numpy as np
+import reporting
 from machine import progress, table
 
 import warp_articulated as wa
@@ -69,23 +68,44 @@ def film_frame(model: wa.Model, qs: np.ndarray, size: tuple[int, int]) -> tuple[
     return fastest(frame, len(qs))
 
 
-def main(arguments: list[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--quick", action="store_true", help="one small case; nothing is written")
-    quick = parser.parse_args(arguments).quick
+def report(results: dict) -> dict[str, str]:
+    cases = results["cases"]
+    rows = [
+        [
+            c["robots"],
+            "{} x {}".format(*c["size"]),
+            c["picture_ms"],
+            c["picture_cpu_ms"],
+            c["frame_ms"],
+            c["frame_cpu_ms"],
+        ]
+        for c in cases
+    ]
+    return {"table": table(("robots", "pixels", "picture, ms", "CPU ms", "frame of a GIF, ms", "CPU ms"), rows)}
+
+
+def plot(results: dict, figure) -> None:
+    axes = figure.subplots()
+    cases = results["cases"]
+    for k, size in enumerate(dict.fromkeys(tuple(c["size"]) for c in cases)):
+        found = [c for c in cases if tuple(c["size"]) == size]
+        for key, name, style in (("picture_ms", "picture", "o-"), ("frame_ms", "frame of a GIF", "s--")):
+            label = f"{name}, {size[0]} x {size[1]}"
+            axes.plot([c["robots"] for c in found], [c[key] for c in found], style, color=f"C{k}", label=label)
+    axes.set(xscale="log", yscale="log", xlabel="Laikagos", ylabel="ms")
+
+
+def main(arguments: list[str] | None = None) -> dict:
+    options = reporting.parser(__doc__).parse_args(arguments)
+    results = reporting.begin(options)
     model = wa.load("laikago")
-    load = machine.load()
-    wa.render(model, model.q0, size=(16, 9))  # compiles
-    if quick:
-        cases = [measure(model, 4, (96, 54), 2)]
-    else:
-        cases = [measure(model, robots, size, 6) for robots in ROBOTS for size in SIZES]
-    rows = [(c["robots"], "{} x {}".format(*c["size"]), *list(c.values())[2:]) for c in cases]
-    print(table(("robots", "pixels", "picture, ms", "CPU ms", "frame of a GIF, ms", "CPU ms"), rows))
-    if not quick:
-        machine.write_json(
-            machine.RESULTS / "render.json", {"machine": machine.describe(), "load_before": load, "cases": cases}
-        )
+    with reporting.quiet():
+        wa.render(model, model.q0, size=(16, 9))  # compiles
+        if options.quick:
+            results["cases"] = [measure(model, robots, (96, 54), 2) for robots in (4, 64)]
+        else:
+            results["cases"] = [measure(model, robots, size, 6) for robots in ROBOTS for size in SIZES]
+    return reporting.finish("render", options, results, report, plot)
 
 
 if __name__ == "__main__":

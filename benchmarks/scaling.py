@@ -1,19 +1,16 @@
-"""Cost of a step against the number of links: hanging pendulum chains, no contacts. Part of throughput.py."""
+"""Models of any size, whose cost growth.py measures: a hanging chain, and three ways to rest on k spheres."""
 
 from __future__ import annotations
 
-import time
-
 import numpy as np
-import torch
-from machine import progress, table
 
-import warp_articulated as wa
-from warp_articulated.model import WORLD, Body, JointType, Model, assemble
+from warp_articulated.model import WORLD, Body, JointType, Model, Shape, ShapeType, assemble
 
-LENGTHS = (10, 20, 40, 80, 160, 320)
-LENGTH, MASS = 0.1, 0.2  # m, kg of one link
-BATCH = 64
+LENGTH, MASS = 0.1, 0.2  # m, kg of one link of a chain
+RADIUS, LOAD = 0.05, 20.0  # m; kg on every sphere, so heavy that it rests well below what float32 can tell from zero
+GAP = 0.15  # m between the centres of neighbours
+CFM, ERP, DT = 1e-2, 0.2, 1e-3  # the simulator's defaults
+DEPTH = CFM * LOAD * 9.81 * DT**2 / ERP  # m, at which a sphere rests
 
 
 def chain(links: int) -> Model:
@@ -30,45 +27,45 @@ def chain(links: int) -> Model:
     return assemble(f"chain{links}", bodies)
 
 
-def chains(lengths: tuple[int, ...], work: int, repetitions: int) -> dict:
-    """Microseconds per step of every length, one thread, and the exponent of cost ~ links^exponent."""
-    runs = {}
-    for links in lengths:
-        progress(f"chain of {links} links")
-        # as much work for every length
-        runs[links] = _Run(links, steps=max(work * lengths[0] // (links * BATCH), 4))
-    seconds: dict[int, list[float]] = {links: [] for links in lengths}
-    for _ in range(repetitions):
-        for links, run in runs.items():
-            start = time.perf_counter()
-            run.run()
-            seconds[links].append(time.perf_counter() - start)
-    rows = []
-    for links, run in runs.items():
-        cost = 1e6 * min(seconds[links]) / (run.steps * BATCH)
-        rows.append(
-            {"links": links, "batch": BATCH, "steps": run.steps, "microseconds": cost, "seconds": seconds[links]}
-        )
-    exponent = np.polyfit(np.log([r["links"] for r in rows]), np.log([r["microseconds"] for r in rows]), 1)[0]
-    return {"rows": rows, "exponent": float(exponent)}
+def feet(count: int) -> Model:
+    """One free body on `count` spheres in a ring, its com in their plane: every contact acts on every other."""
+    angles = 2 * np.pi * np.arange(count) / count
+    ring = 0.0 if count == 1 else 0.3
+    places = ring * np.stack([np.cos(angles), np.sin(angles), np.zeros(count)], 1)
+    size = ring**2 + RADIUS**2
+    inertia = count * LOAD * np.diag([0.5 * size, 0.5 * size, size])
+    body = Body("body", WORLD, "root", JointType.FREE, pos=_resting(0.0, 0.0), mass=count * LOAD, inertia=inertia)
+    return _on_floor(f"feet{count}", [body], [(0, place) for place in places])
 
 
-class _Run:
-    def __init__(self, links: int, steps: int):
-        self.links, self.steps = links, steps
-        self.sim = wa.Simulator(chain(links), BATCH, device="cpu", dt=1e-3, threads=1)
-        q, qd = self.sim.initial_state()
-        self.start = q + 0.05 * torch.randn(q.shape, generator=torch.Generator().manual_seed(0)), qd
-        self.u = q.new_zeros(steps, BATCH, 0)
-        self.run()
-
-    def run(self) -> None:
-        qs, qds = self.sim.rollout(*self.start, self.u)
-        if len(self.sim.diverged) or not bool(torch.isfinite(qs).all() and torch.isfinite(qds).all()):
-            raise SystemExit(f"No figures: a chain of {self.links} links did not stay finite.")
+def balls(count: int) -> Model:
+    """Free balls side by side: contacts that have nothing to do with each other, and as many links."""
+    side = int(np.ceil(np.sqrt(count)))
+    bodies = [
+        Body(f"ball{i}", WORLD, f"root{i}", JointType.FREE, pos=_resting(GAP * (i % side), GAP * (i // side)),
+             mass=LOAD, inertia=0.4 * LOAD * RADIUS**2 * np.eye(3))
+        for i in range(count)
+    ]  # fmt: skip
+    return _on_floor(f"balls{count}", bodies, [(i, np.zeros(3)) for i in range(count)])
 
 
-def chains_table(results: dict) -> str:
-    lines = [[r["links"], r["microseconds"], r["microseconds"] / r["links"]] for r in results["rows"]]
-    fit = f"\n\nCost ~ links^{results['exponent']:.2f} (least squares, log-log; batch {BATCH}, one thread)."
-    return table(["links of a pendulum chain", "us per step", "us per step and link"], lines) + fit
+def snake(count: int) -> Model:
+    """A free chain of balls that lies on the floor, on hinges about y and z in turn: paths as long as contacts many."""
+    bodies = [
+        Body(f"ball{i}", i - 1, f"joint{i}", JointType.REVOLUTE if i else JointType.FREE,
+             pos=np.array([GAP, 0.0, 0.0]) if i else _resting(0.0, 0.0), axis=np.eye(3)[1 + i % 2], mass=LOAD,
+             inertia=0.4 * LOAD * RADIUS**2 * np.eye(3), damping=0.1 if i else 0.0)
+        for i in range(count)
+    ]  # fmt: skip
+    return _on_floor(f"snake{count}", bodies, [(i, np.zeros(3)) for i in range(count)])
+
+
+def _resting(x: float, y: float) -> np.ndarray:
+    return np.array([x, y, RADIUS - DEPTH])
+
+
+def _on_floor(name: str, bodies: list[Body], spheres: list[tuple[int, np.ndarray]]) -> Model:
+    """Spheres (link, place) that touch nothing but the floor."""
+    shapes = [Shape(ShapeType.SPHERE, link, np.array([RADIUS, 0, 0]), place) for link, place in spheres]
+    pairs = [(i, len(shapes), 1.0, 0.0) for i in range(len(shapes))]
+    return assemble(name, bodies, [*shapes, Shape(ShapeType.PLANE, WORLD, np.zeros(3))], pairs=pairs)

@@ -14,6 +14,7 @@ PROBE = """
 import json, sys, time
 started = time.perf_counter()
 import warp_articulated as wa
+wa.Simulator  # names are imported when they are used: this one brings torch and Warp
 imported = time.perf_counter()
 model = wa.load("laikago_feet")
 loaded = time.perf_counter()

@@ -1,7 +1,7 @@
-"""Steps per second of a standing Laikago, ours and MuJoCo C's in the same run; scaling; start-up.
+"""Steps per second of a standing Laikago, ours and MuJoCo C's in the same run; start-up.
 
     python benchmarks/throughput.py            # minutes; writes benchmarks/results/throughput.json and .png
-    python benchmarks/throughput.py --quick    # seconds; whether it works, not how fast it is
+    python benchmarks/throughput.py --quick    # a minute; small batches, to out/bench
 
 What is timed: the scene laikago_feet (13 links, 18 dofs, PD drives, friction 1) at rest on four feet, dt 1e-3, at most
 50 solver iterations, all states kept. Environments differ in their drives' targets by up to 0.02 rad, so that they do
@@ -11,18 +11,15 @@ finite, whose robots fell or do not touch the ground with four feet ends the run
 
 from __future__ import annotations
 
-import argparse
-import contextlib
-import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from pathlib import Path
+from functools import cache
 
 import machine
 import mujoco_twin
 import numpy as np
-import scaling
+import reporting
 import startup
 import torch
 from machine import progress, table
@@ -31,6 +28,7 @@ import warp_articulated as wa
 from warp_articulated.model import Model
 
 DT, ITERATIONS, TOLERANCE = 1e-3, 50, 1e-5
+FORCED = -1.0  # tolerance 0 still stops at the bitwise fixed point; no change is below -1, so no sweep is left out
 JITTER = 0.02  # rad
 MUJOCO_BATCH = 1024  # MuJoCo's threads take one environment after the other: its cost does not depend on the batch
 
@@ -46,12 +44,10 @@ class Plan:
     repetitions: int = 5
     variants: int = 64  # environments that differ; larger batches repeat them
     settle: int = 3000  # steps
-    chains: tuple[int, ...] = scaling.LENGTHS
 
 
 QUICK = Plan(
-    batches=(1, 64), float64_batch=64, work=2**11, mujoco_work=2**11, repetitions=1, variants=4, settle=2000,
-    chains=scaling.LENGTHS[:2],
+    batches=(1, 64), float64_batch=64, work=2**11, mujoco_work=2**11, repetitions=1, variants=4, settle=2000
 )  # fmt: skip
 
 
@@ -109,36 +105,43 @@ def stands(model: Model, q: np.ndarray) -> str:
 # -- ours
 
 
-def _simulator(model: Model, num_envs: int, dtype: str, tolerance: float, threads: int | None) -> wa.Simulator:
-    options = {"device": "cpu", "dtype": dtype, "dt": DT, "iterations": ITERATIONS}
-    return wa.Simulator(model, num_envs, tolerance=tolerance, threads=threads, **options)
+def simulator(
+    model: Model, num_envs: int, *, dtype: str = "float32", iterations: int = ITERATIONS, tolerance: float = TOLERANCE,
+    **options,
+) -> wa.Simulator:  # fmt: skip
+    """On the CPU; the tolerance may be FORCED."""
+    options |= {"device": "cpu", "dtype": dtype, "dt": DT, "iterations": iterations}
+    sim = wa.Simulator(model, num_envs, tolerance=max(tolerance, 0.0), **options)
+    sim._model.tolerance = tolerance
+    return sim
+
+
+@cache
+def settled(
+    variants: int, steps: int, dtype: str, iterations: int = ITERATIONS, tolerance: float = TOLERANCE
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """q, qd and u of standing robots, which have come to rest in so many steps."""
+    progress(f"settling {variants} robots in {dtype}")
+    model = scene()
+    sim = simulator(model, variants, dtype=dtype, iterations=iterations, tolerance=tolerance)
+    u = torch.from_numpy(targets(model, variants)).to(sim.dtype)
+    qs, qds = sim.rollout(*sim.initial_state(), u.expand(steps, -1, -1), checkpoint_every=steps)
+    return qs[-1], qds[-1], u
 
 
 class Ours:
-    """Settled states of all variants, and cases that start from them."""
+    """Cases that start from settled states."""
 
     def __init__(self, model: Model, plan: Plan):
         self.model, self.plan = model, plan
-        self.targets = torch.from_numpy(targets(model, plan.variants))
         self.controls: dict = {}  # large, so cases share them
-        self.settled = {dtype: self._settle(dtype) for dtype in ("float32", "float64")}
-
-    def _settle(self, dtype: str):
-        progress(f"settling {self.plan.variants} robots in {dtype}")
-        sim = _simulator(self.model, self.plan.variants, dtype, TOLERANCE, None)
-        u = self.targets.to(sim.dtype).expand(self.plan.settle, -1, -1)
-        qs, qds = sim.rollout(*sim.initial_state(), u, checkpoint_every=self.plan.settle)
-        return qs[-1], qds[-1]
 
     def case(self, dtype: str, batch: int, threads: int, forced: bool) -> Case:
         steps = max(self.plan.work // batch, 1)
-        sim = _simulator(self.model, batch, dtype, 0.0 if forced else TOLERANCE, threads)
-        if forced:
-            # tolerance 0 still stops at the bitwise fixed point; no change is below -1, so no sweep is left out
-            sim._model.tolerance = -1.0
+        tolerance = FORCED if forced else TOLERANCE
+        sim = simulator(self.model, batch, dtype=dtype, tolerance=tolerance, threads=threads)
         pick = torch.arange(batch) % self.plan.variants
-        q, qd = (x[pick] for x in self.settled[dtype])
-        u = self.targets.to(sim.dtype)[pick]
+        q, qd, u = (x[pick] for x in settled(self.plan.variants, self.plan.settle, dtype))
         if (dtype, batch) not in self.controls:
             self.controls[dtype, batch] = u.expand(steps, -1, -1).contiguous()
         controls = self.controls[dtype, batch]
@@ -284,32 +287,72 @@ def laikago_table(rows: list[dict]) -> str:
     return table(header, lines)
 
 
-def ratios(rows: list[dict], plan: Plan) -> dict:
+def ratios(rows: list[dict]) -> dict:
     """Speed-up from the second core, and a batch of one against the largest that is common."""
-
-    def rate(batch, threads):
-        found = [r for r in rows if r["engine"] != "MuJoCo" and r["dtype"] == "float32" and r["solver"] == "early exit"]
-        return next((r["rate"] for r in found if (r["batch"], r["threads"]) == (batch, threads)), None)
-
-    large = 4096 if 4096 in plan.batches else plan.batches[-1]
-    two = rate(large, 2)
+    large = common_batch(rows)
+    two = our_row(rows, large, 2)
     return {
-        f"second core, batch {large}": two / rate(large, 1) if two else None,
-        f"batch {large} against batch 1, one thread": rate(large, 1) / rate(1, 1),
+        f"second core, batch {large}": two["rate"] / our_row(rows, large)["rate"] if two else None,
+        f"batch {large} against batch 1, one thread": our_row(rows, large)["rate"] / our_row(rows, 1)["rate"],
     }
 
 
-def plot(results: dict, path: Path) -> None:
-    """Throughput against the batch, and cost against the number of links."""
-    try:
-        import matplotlib
-    except ImportError:
-        progress("matplotlib is not installed: no picture is drawn.")
-        return
-    matplotlib.use("Agg")
-    import matplotlib.pyplot as plt
+def common_batch(rows: list[dict]) -> int:
+    """The one that figures are quoted for: 4096, or the largest of a quick run."""
+    batches = {r["batch"] for r in rows if r["engine"] != "MuJoCo"}
+    return 4096 if 4096 in batches else max(batches)
 
-    figure, (left, right) = plt.subplots(1, 2, figsize=(11, 4), layout="constrained")
+
+def our_row(rows: list[dict], batch: int, threads: int = 1, solver: str = "early exit") -> dict | None:
+    """In single precision, if it was measured."""
+    key = ("warp_articulated", solver, "float32", batch, threads)
+    names = ("engine", "solver", "dtype", "batch", "threads")
+    return next((r for r in rows if tuple(r[name] for name in names) == key), None)
+
+
+def headline(rows: list[dict]) -> str:
+    batch = common_batch(rows)
+    early, forced = (our_row(rows, batch, solver=solver) for solver in ("early exit", "forced"))
+    peers = [r for r in rows if r["engine"] == "MuJoCo" and r["threads"] == 1 and "forced" not in r["solver"]]
+    best, *others = sorted(peers, key=lambda r: r["microseconds"])
+    times = [f"{r['microseconds'] / early['microseconds']:.1f} times its {r['solver']}" for r in others]
+    equal = fastest_mujoco(rows, 1, True)
+    mine, theirs, swept, peer_swept = (r["microseconds"] for r in (early, best, forced, equal))
+    return (
+        f"A step takes {mine:.1f} us (batch {batch}, one thread, float32), and {theirs:.1f} us with {best['solver']}, "
+        f"MuJoCo C's fastest solver on the same robot: ours is {theirs / mine:.1f} times as fast; {', '.join(times)}. "
+        f"At equal iterations, {forced['iterations']:.0f} sweeps of PGS, it is {peer_swept / swept:.1f} times as fast: "
+        f"{swept:.1f} against {peer_swept:.1f} us."
+    )
+
+
+def report(results: dict) -> dict[str, str]:
+    rows = results["laikago"]
+    fragments = {
+        "laikago": laikago_table(rows),
+        "ratios": table(["speed-up", "factor"], [[k, v] for k, v in results["ratios"].items() if v is not None]),
+        "headline": headline(rows),
+    }
+    return fragments | ({"startup": startup.startup_table(results["startup"])} if results["startup"] else {})
+
+
+def figures(results: dict) -> dict[str, str]:
+    """For sentences in the docs."""
+    rows = results["laikago"]
+    early, forced = (our_row(rows, 4096, solver=solver)["microseconds"] for solver in ("early exit", "forced"))
+    double = next(r["microseconds"] for r in rows if r["dtype"] == "float64" and r["solver"] == "early exit")
+    return {
+        "precisions_us": f"{early:.1f} and {double:.1f} us",
+        "sweeps": f"{our_row(rows, 4096)['iterations']:.0f}",
+        "early_and_forced_us": f"{early:.1f} instead of {forced:.1f} us",
+        "first_step_cold": f"{results['startup']['cold']['first_step']:.1f} s",
+        "first_step_warm": f"{results['startup']['warm']['first_step']:.1f} s",
+    }
+
+
+def plot(results: dict, figure) -> None:
+    """Throughput against the batch, and the cost of a step beside MuJoCo's solvers."""
+    left, right = figure.subplots(1, 2)
     rows = results["laikago"]
     for solver, color in (("early exit", "C0"), ("forced", "C1")):
         for threads, style in ((1, "o-"), (2, "s--")):
@@ -322,50 +365,27 @@ def plot(results: dict, path: Path) -> None:
             label = f"MuJoCo C, {peer['solver']}, {threads} {'threads' if threads > 1 else 'thread'}"
             left.axhline(peer["rate"], color="0.4", linestyle=style, label=label)
     left.set(xscale="log", yscale="log", xlabel="environments", ylabel="steps per second", title="Laikago on four feet")
-    chains = results["chains"]["rows"]
-    links = np.array([r["links"] for r in chains])
-    cost = np.array([r["microseconds"] for r in chains])
-    right.plot(links, cost, "o-", label=f"ours, exponent {results['chains']['exponent']:.2f}")
-    right.plot(links, cost[0] * links / links[0], ":", color="0.4", label="linear")
-    right.set(xscale="log", yscale="log", xlabel="links", ylabel="us per step", title="Pendulum chains, one thread")
-    for axes in (left, right):
-        axes.grid(True, which="both", alpha=0.2)
-        axes.legend(fontsize=8)
-    figure.savefig(path, dpi=150)
-    plt.close(figure)
+    mine = [our_row(rows, common_batch(rows), solver=solver) for solver in ("early exit", "forced")]
+    bars = [(f"ours, {r['solver']}", r["microseconds"], "C0") for r in mine if r]
+    peers = [r for r in rows if r["engine"] == "MuJoCo" and r["threads"] == 1]
+    bars += [(f"MuJoCo, {r['solver']}", r["microseconds"], "0.6") for r in peers]
+    names, costs, colors = zip(*bars)
+    right.barh(names, costs, color=colors)
+    right.invert_yaxis()
+    right.set(xlabel="us per step", title="One thread")
 
 
 def main(arguments: list[str] | None = None) -> dict:
-    parser = argparse.ArgumentParser(description="Throughput, scaling and start-up on this machine's CPU.")
-    parser.add_argument("--quick", action="store_true", help="tiny sizes: whether it works, not how fast it is")
-    parser.add_argument(
-        "--out", type=Path, default=machine.RESULTS / "throughput.json", help="raw results; .png beside it"
-    )
+    parser = reporting.parser(__doc__)
     parser.add_argument("--no-startup", action="store_true", help="leave out the start-up times, which compile kernels")
     options = parser.parse_args(arguments)
     plan = QUICK if options.quick else Plan()
-    with contextlib.redirect_stdout(sys.stderr):  # Warp tells of its kernels on stdout
-        results: dict = {"machine": machine.describe(), "quick": options.quick, "load": machine.load()}
+    results = reporting.begin(options)
+    with reporting.quiet():
         results["laikago"] = laikago(plan)
-        results["ratios"] = ratios(results["laikago"], plan)
-        results["chains"] = scaling.chains(plan.chains, work=plan.work // 4, repetitions=plan.repetitions)
+        results["ratios"] = ratios(results["laikago"])
         results["startup"] = None if options.no_startup else startup.measure()
-    if options.quick:
-        print("Quick run: these figures say nothing about speed.\n")
-    if results["load"] > 0.5:
-        print(f"Other programs were running (load {results['load']:.1f} at the start): these figures are noisy.\n")
-    print(f"{results['machine']}\n")
-    print("## Laikago on four feet, dt 1e-3, at most 50 iterations\n")
-    print(laikago_table(results["laikago"]) + "\n")
-    print("## Scaling\n")
-    print(table(["speed-up", "factor"], [[k, v] for k, v in results["ratios"].items()]) + "\n")
-    print(scaling.chains_table(results["chains"]))
-    if results["startup"]:
-        print("\n## Start-up\n")
-        print(startup.startup_table(results["startup"]))
-    machine.write_json(options.out, results)
-    plot(results, options.out.with_suffix(".png"))
-    return results
+    return reporting.finish("throughput", options, results, report, plot)
 
 
 if __name__ == "__main__":

@@ -7,8 +7,6 @@ Every export runs in a new process, which tells its own peak of memory.
 
 from __future__ import annotations
 
-import argparse
-import contextlib
 import json
 import subprocess
 import sys
@@ -16,6 +14,7 @@ import tempfile
 from pathlib import Path
 
 import machine
+import reporting
 import usd_newton
 from machine import table
 
@@ -102,31 +101,41 @@ def newton_table(results: dict) -> str:
     return table(["largest difference", *keys], [[name, *(results[name].get(k, 0.0) for k in keys)] for name in robots])
 
 
+def report(results: dict) -> dict[str, str]:
+    newton = results["newton"]
+    text = "Newton was not asked: no Python with newton and newton-usd-schemas was given (--newton-python)."
+    if newton is not None:
+        text = f"Newton {newton['version']} reads the same physics:\n\n{newton_table(newton)}"
+    return {"table": export_table(results["exports"]), "newton": text}
+
+
+def plot(results: dict, figure) -> None:
+    """Time and peak of memory against the poses that are written."""
+    panels = figure.subplots(1, 2)
+    exports = results["exports"].values()
+    for layout in dict.fromkeys(r["layout"] for r in exports):
+        found = [r for r in exports if r["layout"] == layout]
+        poses = [r["envs"] * r["frames"] for r in found]
+        for axes, key in zip(panels, ("seconds", "memory_peak_mb")):
+            axes.plot(poses, [r[key] for r in found], "o-", label=layout)
+    for axes, label in zip(panels, ("s", "peak memory, MB")):
+        axes.set(xscale="log", yscale="log", xlabel="environments x frames", ylabel=label)
+
+
 def main(arguments: list[str] | None = None) -> dict:
-    parser = argparse.ArgumentParser(description="Time, size and memory of USD exports, and Newton as their reader.")
-    parser.add_argument("--quick", action="store_true", help="tiny sizes: whether it works, not how fast it is")
+    parser = reporting.parser(__doc__)
     parser.add_argument("--newton-python", default=sys.executable, help="a Python that has Newton")
-    parser.add_argument("--out", type=Path, default=machine.RESULTS / "usd_export.json", help="raw results")
     options = parser.parse_args(arguments)
-    results: dict = {"machine": machine.describe(), "quick": options.quick, "load": machine.load()}
-    with contextlib.redirect_stdout(sys.stderr), tempfile.TemporaryDirectory(dir=options.out.parent) as folder:
+    results = reporting.begin(options)
+    place = options.out.parent if options.out else machine.RESULTS  # gigabytes: more than some systems have in /tmp
+    place.mkdir(parents=True, exist_ok=True)
+    with reporting.quiet(), tempfile.TemporaryDirectory(dir=place) as folder:
         results["newton"] = usd_newton.check(options.newton_python, Path(folder))
         results["exports"] = {}
         for name, case in (QUICK if options.quick else CASES).items():
             machine.progress(f"exporting {name}")
             results["exports"][name] = measure(*case, Path(folder))
-    if results["load"] > 0.5:
-        print(f"Other programs were running (load {results['load']:.1f} at the start): these figures are noisy.\n")
-    print(f"{results['machine']}\n")
-    print("## USD exports of Laikagos\n")
-    print(export_table(results["exports"]) + "\n")
-    if results["newton"] is None:
-        print(f"Newton was not asked: {options.newton_python} has no newton and newton-usd-schemas.")
-    else:
-        print(f"## Newton {results['newton']['version']} reads the same physics\n")
-        print(newton_table(results["newton"]))
-    machine.write_json(options.out, results)
-    return results
+    return reporting.finish("usd_export", options, results, report, plot)
 
 
 if __name__ == "__main__":

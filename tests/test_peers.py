@@ -12,6 +12,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "benchmarks"))
 import peer_common
 import peer_mujoco
 import peer_ours
+import peer_report
 import peer_scene
 import peers
 
@@ -90,7 +91,7 @@ def test_a_peer_that_does_not_install_has_a_sentence(scene, tmp_path, monkeypatc
     monkeypatch.setattr(peers, "python_of", fails)
     plan = peers.Plan((1,), (1,), 10, [])
     found = {"x": peers.measure("x", peers.PEERS["pybullet"], plan, scene, tmp_path)}
-    assert peers.sentences(found) == ["PyBullet: It does not install: no such package."]
+    assert peer_report.sentences(found) == ["PyBullet: It does not install: no such package."]
 
 
 def test_a_run_over_the_limit_has_a_sentence(scene, tmp_path):

@@ -17,7 +17,7 @@ def test_benchmark_measures_both_layouts(tmp_path):
     results = usd_export.main(["--quick", "--out", str(tmp_path / "usd.json")])
     assert {r["layout"] for r in results["exports"].values()} == {"hierarchy", "instancer"}
     assert all(r["megabytes"] > 0 and r["memory_peak_mb"] > 0 for r in results["exports"].values())
-    assert [p.name for p in tmp_path.iterdir()] == ["usd.json"]
+    assert {p.name for p in tmp_path.iterdir()} == {"usd.json", "usd.png"}
 
 
 def test_another_model_in_newton_is_not_passed_over():

@@ -6,7 +6,8 @@ They are saved through torch, so changing them in place before `backward` raises
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Iterator, Sequence
 
 import torch
 from torch.autograd.function import once_differentiable
@@ -59,7 +60,7 @@ class Step(torch.autograd.Function):
 
 
 class RolloutAdjoint:
-    """One backward pass: walks back over the segments between checkpoints."""
+    """One backward pass: walks back over groups of segments between checkpoints."""
 
     def __init__(self, ctx, u: torch.Tensor, values: Sequence[torch.Tensor]):
         self.sim, self.substeps, self.every, self.u = ctx.sim, ctx.substeps, ctx.every, u
@@ -90,17 +91,29 @@ class RolloutAdjoint:
             if len(self.u):
                 self._launch(0, self.u, self.u_bar, qs, qds, qs_bar, qds_bar, 1, q_bar, qd_bar)
         else:
-            for row in reversed(range(rows - 1)):
-                span = slice(row * self.every, (row + 1) * self.every)
+            for first, last in self._groups(rows):
+                span = slice(first * self.every, last * self.every)
                 u, u_bar = self.u[span], self.u_bar[span]
-                steps = len(u) * self.substeps
-                q, qd = self._replay(u, qs[row], qds[row])
-                ends = slice(row, row + 2)
-                self._launch(span.start, u, u_bar, q, qd, qs_bar[ends], qds_bar[ends], steps, q_bar, qd_bar)
+                stride = len(u) // (last - first) * self.substeps
+                q, qd = self._replay(u, qs[first], qds[first])
+                ends = slice(first, last + 1)
+                self._launch(span.start, u, u_bar, q, qd, qs_bar[ends], qds_bar[ends], stride, q_bar, qd_bar)
         return q_bar + qs_bar[0], qd_bar + qds_bar[0]
 
+    def _groups(self, rows: int) -> Iterator[tuple[int, int]]:
+        """Rows between which to replay at once, last ones first: short segments together, or launches would cost more
+        than the steps in them. A last segment that is shorter stands alone."""
+        last = rows - 1
+        if last * self.every > len(self.u):
+            yield last - 1, last
+            last -= 1
+        together = max(math.isqrt(len(self.u)) // self.every, 1)
+        while last > 0:
+            yield max(last - together, 0), last
+            last -= together
+
     def _replay(self, u, q, qd):
-        """The states within a segment, by the forward kernel itself: the same to the last bit."""
+        """The states within some segments, by the forward kernel itself: the same to the last bit."""
         if self.substeps == 1:
             u = u[:-1]  # the state after the last step is not needed
         return self.sim._forward(self.sim._counts(), self.substeps, 1, u, q, qd, self.params, every_step=True)

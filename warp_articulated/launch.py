@@ -19,6 +19,7 @@ import warp as wp
 from . import checks
 
 SUBNORMAL, ONE = np.float32(1e-39), np.float32(1.0)
+BLOCK_DIM = 64  # threads of a CUDA block: no other size holds more environments at once (benchmarks/gpu_resources.py)
 
 
 class Launcher:
@@ -64,7 +65,7 @@ class Launcher:
             commands = [
                 wp.launch(
                     kernel, end - first, inputs=[*structs, first, *values], device=self.device, record_cmd=True,
-                    block_dim=64,
+                    block_dim=BLOCK_DIM,
                 )
                 for first, end in self._shares
             ]  # fmt: skip
@@ -125,7 +126,8 @@ def _load(kernel: wp.Kernel, device: wp.Device) -> None:
     tiles = wp.config.enable_tiles_in_stack_memory
     wp.config.enable_tiles_in_stack_memory = False
     try:
-        wp.load_module(kernel.module, device=device)
+        # with the block that it is launched with, or Warp would compile it a second time; the CPU's is always 1
+        wp.load_module(kernel.module, device=device, block_dim=1 if device.is_cpu else BLOCK_DIM)
     finally:
         wp.config.enable_tiles_in_stack_memory = tiles
 

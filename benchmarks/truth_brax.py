@@ -1,0 +1,61 @@
+"""Brax's generalized pipeline on the truth cases."""
+
+from __future__ import annotations
+
+import jax
+from brax.generalized import pipeline
+from brax.io import mjcf as reader
+from jax import numpy as jnp
+from truth_common import main
+from truth_jax import JaxEngine
+from truth_mjcf import mjcf
+
+
+class Brax(JaxEngine):
+    name, package = "Brax generalized", "brax"
+    method = "jax.grad"
+    contact = "MuJoCo's softness, pyramid, projected gradient"
+
+    def __init__(self, variant=""):
+        super().__init__(variant)
+        self.depths: dict[str, float] = {}
+
+    def build(self, case):
+        system = reader.loads(mjcf(case, self.dt(case), "pyramidal").replace('condim="1"', ""))
+        # its inverse of the mass matrix is iterated from step to step; exactly, it forgets nothing
+        system = system.replace(matrix_inv_iterations=0, solver_iterations=20)
+        if case.model == "slide" and case.name not in self.depths:
+            level = system.replace(gravity=system.gravity.at[0].set(0.0))
+            state = self.begin(level, jnp.zeros(2), jnp.zeros(2))
+            rest = jax.jit(lambda s: jax.lax.fori_loop(0, 500, lambda _, s: self.step(level, s), s))(state)
+            self.depths[case.name] = -float(rest.q[1])
+        return system.replace(mj_model=None), self.depths.get(case.name, 0.0)
+
+    def changed(self, model, case, x):
+        inertia = model.link.inertia
+        if "mu" in x:
+            pull = jnp.stack([jnp.sin(x["a"]), 0.0 * x["a"], -jnp.cos(x["a"])])
+            model = model.replace(
+                gravity=case.gravity * pull,
+                geom_friction=model.geom_friction.at[:, 0].set(x["mu"]),
+                link=model.link.replace(inertia=inertia.replace(mass=inertia.mass.at[0].set(x["m"]))),
+            )
+        if "inertia" in x:
+            moved = inertia.transform.replace(pos=inertia.transform.pos.at[0, 2].set(-x["length"]))
+            inertia = inertia.replace(i=inertia.i.at[0, 1, 1].set(x["inertia"]), transform=moved)
+            damped = model.dof.replace(damping=model.dof.damping.at[0].set(x["damping"]))
+            model = model.replace(link=model.link.replace(inertia=inertia), dof=damped)
+        return model
+
+    def begin(self, model, qpos, qvel):
+        return pipeline.init(model, qpos, qvel)
+
+    def step(self, model, state):
+        return pipeline.step(model, state, jnp.zeros(0))
+
+    def place(self, state):
+        return state.q
+
+
+if __name__ == "__main__":
+    main(Brax)

@@ -1,0 +1,234 @@
+"""Newton on the truth cases: SolverFeatherstone, or SolverSemiImplicit (--variant semi-implicit), by wp.Tape."""
+
+from __future__ import annotations
+
+import itertools
+from typing import ClassVar
+
+import newton
+import numpy as np
+import warp as wp
+from truth_common import (
+    MASS,
+    RADIUS,
+    REACH,
+    ROD,
+    SPIN_INERTIA,
+    SPIN_RATE,
+    Case,
+    E,
+    Engine,
+    main,
+    matrix,
+    spin_chain,
+    spring,
+    turned_start,
+)
+
+# per kg; damping acts on the way in only. Puck: 0.5 mm deep at rest, no rebound
+TOUCH = {"W": 0.05, "D": 0.02}  # s
+SLIDE = {"ke": 4e4, "kd": 600.0, "kf": 2e3}
+# Newton's default, m/s. It divides by a Huber norm, which is no length but speed^2 / 2 below and proportional to this
+# above: friction is mu N only for speeds far above 1 m/s, and 2 mu N / speed below
+SMOOTHING = 1.0
+STEP = {"slide": 5e-4, "bounce": 2.5e-4}
+X, Y, Z = newton.Axis.X, newton.Axis.Y, newton.Axis.Z
+
+
+@wp.kernel
+def read_joint(q: wp.array(dtype=float), width: int, k: int, out: wp.array(dtype=float)):
+    out[wp.tid()] = q[wp.tid() * width + k]
+
+
+@wp.kernel
+def read_body(body_q: wp.array(dtype=wp.transform), mode: int, out: wp.array(dtype=float)):
+    pose = body_q[wp.tid()]
+    at = wp.transform_get_translation(pose)
+    axis = wp.quat_rotate(wp.transform_get_rotation(pose), wp.vec3(1.0, 0.0, 0.0))
+    if mode == 0:
+        out[wp.tid()] = at[0]
+    if mode == 1:
+        out[wp.tid()] = at[2] - 0.1
+    if mode == 2:
+        out[wp.tid()] = axis[2]
+
+
+class Newton(Engine):
+    package, dtype = "newton", "float32"
+    contact = "springs damped on the way in, regularised friction"
+    method = "wp.Tape"
+    missing: ClassVar = {"e": "Its springs have no coefficient of restitution."}
+    dts = STEP
+
+    def __init__(self, variant=""):
+        super().__init__(variant or "featherstone")
+        wp.set_device("cpu")
+        self.reduced = self.variant == "featherstone"
+        self.name = f"Newton {self.variant}"
+        if not self.reduced:
+            self.models = ("slide", "bounce", "spin")
+            self.no_model = "Its hinges are springs, which need steps of 0.1 ms; not run here."
+        self.worlds: dict = {}
+
+    def world(self, case: Case, count: int):
+        if (case.name, count) not in self.worlds:
+            self.worlds[case.name, count] = self.make(case, count)
+        return self.worlds[case.name, count]
+
+    def make(self, case: Case, count: int):
+        """`count` copies of the case's model, which differences need; on this device kernels of one cost as much."""
+        builder, config = newton.ModelBuilder(), None
+        builder.default_joint_cfg.armature = 0.0
+        eye = np.eye(3)
+        if case.model in ("slide", "bounce"):
+            stiffness, damping = spring(E, TOUCH.get(case.name, 1.0), releases=False)
+            material = SLIDE if case.model == "slide" else {"ke": stiffness, "kd": damping, "kf": 0.0}
+            config = newton.ModelBuilder.ShapeConfig(mu=case.inputs.get("mu", 0.0), density=0.0, **material)
+            mass = MASS if case.model == "slide" else 1.0
+            body = builder.add_link(mass=mass, inertia=wp.mat33(0.01 * eye))
+            builder.add_shape_sphere(body, radius=RADIUS, cfg=config)
+            dof = newton.ModelBuilder.JointDofConfig
+            rails = [dof(axis=X, armature=0.0), dof(axis=Z, armature=0.0)]
+            joint = builder.add_joint_d6(
+                -1, body, linear_axes=rails[case.model == "bounce" :],
+                parent_xform=wp.transform(wp.vec3(0.0, 0.0, RADIUS), wp.quat_identity()),
+            )  # fmt: skip
+            joints = [joint]
+        elif case.model == "spin":
+            body = builder.add_link(mass=1.0, inertia=wp.mat33(np.diag(SPIN_INERTIA)))
+            joints = [builder.add_joint_free(body)]
+        else:
+            parent, joints = -1, []
+            for k in range(1 if case.model == "swing" else 2):
+                com = wp.vec3(0.0, 0.0, -ROD["length"])
+                body = builder.add_link(mass=1.0, com=com, inertia=wp.mat33(ROD["inertia"] * eye))
+                place = wp.transform(wp.vec3(0.0, 0.0, -REACH * k), wp.quat_identity())
+                joints.append(builder.add_joint_revolute(parent, body, axis=Y, parent_xform=place, armature=0.0))
+                parent = body
+        builder.add_articulation(joints)
+        room = newton.ModelBuilder()
+        room.replicate(builder, count)
+        if config:
+            room.add_ground_plane(cfg=config)
+        model = room.finalize(requires_grad=True)
+        if not config:
+            return model, None
+        options = {"broad_phase": "explicit", "rigid_contact_max": 2 * count, "requires_grad": True}
+        return model, newton.CollisionPipeline(model, **options)
+
+    def write(self, model, case: Case, xs: list[dict[str, float]], state) -> None:
+        """The inputs, one set per copy, into the model and the first state."""
+        count = len(xs)
+        q, qd = (part.numpy().reshape(count, -1) for part in (state.joint_q, state.joint_qd))
+
+        def column(name: str, other: float = 0.0) -> np.ndarray:
+            return np.array([x.get(name, other) for x in xs])
+
+        angle, pull = column("a"), model.gravity.numpy()
+        down = np.stack([np.sin(angle), 0 * angle, -np.cos(angle)], axis=1)
+        pull[:count] = case.gravity * down
+        model.gravity.assign(pull)
+        if case.model == "slide":
+            mass = column("m", MASS)
+            q[:] = 0.0, -MASS * case.gravity * np.cos(case.inputs.get("a", 0.0)) / SLIDE["ke"]
+            qd[:, 0], qd[:, 1] = column("v0"), 0.0
+            # it takes the mean of the two, and the floor is everyone's: half of the change would be lost
+            mu = np.concatenate([2 * column("mu") - case.inputs["mu"], [case.inputs["mu"]]])
+            model.shape_material_mu.assign(mu.astype(np.float32))
+            model.body_mass.assign(mass.astype(np.float32))
+            model.body_inv_mass.assign((1 / mass).astype(np.float32))
+        elif case.model == "bounce":
+            q[:, 0], qd[:, 0] = column("y0"), column("v0")
+        elif case.model == "swing":
+            q[:, 0], qd[:] = column("angle"), 0.0
+            model.joint_damping.assign(column("damping").astype(np.float32))
+            inertia, com = model.body_inertia.numpy(), model.body_com.numpy()
+            inertia[:, 1, 1], com[:, 2] = column("inertia"), -column("length")
+            model.body_inertia.assign(inertia)
+            model.body_com.assign(com)
+        elif case.model == "double":
+            for k in (0, 1):
+                q[:, k], qd[:, k] = column(f"q{k + 1}"), column(f"w{k + 1}")
+        else:
+            for k, x in enumerate(xs):
+                quaternion = turned_start(x)
+                q[k, 3:7] = quaternion
+                qd[k, 3:6] = matrix(quaternion / np.linalg.norm(quaternion)) @ SPIN_RATE
+        state.joint_q.assign(q.ravel())
+        state.joint_qd.assign(qd.ravel())
+
+    def solver(self, model):
+        options = {"angular_damping": 0.0, "friction_smoothing": SMOOTHING}
+        kind = newton.solvers.SolverFeatherstone if self.reduced else newton.solvers.SolverSemiImplicit
+        return kind(model, **options)
+
+    def read(self, model, case: Case, state, out) -> None:
+        count = len(out)
+        if self.reduced and case.model != "spin":
+            width = len(state.joint_q) // count
+            wp.launch(read_joint, count, inputs=[state.joint_q, width, 1 if case.model == "double" else 0, out])
+        else:
+            mode = {"slide": 0, "bounce": 1, "spin": 2}[case.model]
+            wp.launch(read_body, count, inputs=[state.body_q, mode, out])
+
+    def values(self, case, xs):
+        model, pipeline = self.world(case, len(xs))
+        a, b = model.state(requires_grad=False), model.state(requires_grad=False)
+        self.write(model, case, xs, a)
+        solver, control = self.solver(model), model.control()
+        contacts = pipeline.contacts() if pipeline else None
+        out = wp.zeros(len(xs), dtype=float)
+        newton.eval_fk(model, a.joint_q, a.joint_qd, a)
+        for _ in range(self.steps(case)):
+            a.clear_forces()
+            if pipeline:
+                pipeline.collide(a, contacts)
+            solver.step(a, b, control, contacts, self.dt(case))
+            a, b = b, a
+        self.read(model, case, a, out)
+        return out.numpy().astype(float)
+
+    def gradient(self, case):
+        model, pipeline = self.world(case, 1)
+        states = [model.state() for _ in range(self.steps(case) + 1)]
+        # each step has its own state and contacts: a tape reads them again on its way back
+        touching = [pipeline.contacts() if pipeline else None for _ in states[1:]]
+        self.write(model, case, [case.inputs], states[0])
+        control, out = model.control(), wp.zeros(1, dtype=float, requires_grad=True)
+        tape = wp.Tape()
+        with tape:
+            solver = self.solver(model)  # it turns mass and inertia into its own arrays when it is made
+            newton.eval_fk(model, states[0].joint_q, states[0].joint_qd, states[0])
+            for (a, b), contacts in zip(itertools.pairwise(states), touching):
+                if pipeline:
+                    pipeline.collide(a, contacts)
+                solver.step(a, b, control, contacts, self.dt(case))
+            self.read(model, case, states[-1], out)
+        tape.backward(out)
+        found = self.collect(model, case, states[0])
+        tape.zero()
+        return found
+
+    def collect(self, model, case: Case, state) -> dict[str, float]:
+        q, qd = state.joint_q.grad.numpy(), state.joint_qd.grad.numpy()
+        if case.model == "slide":
+            a, m = case.inputs.get("a", 0.0), case.inputs.get("m", MASS)
+            pull = model.gravity.grad.numpy().sum(0) @ (case.gravity * np.array([np.cos(a), 0.0, np.sin(a)]))
+            by_mass = model.body_mass.grad.numpy()[0] - model.body_inv_mass.grad.numpy()[0] / m**2
+            found = {"v0": qd[0], "mu": 2 * model.shape_material_mu.grad.numpy()[0], "m": by_mass, "a": pull}
+        elif case.model == "bounce":
+            found = {"y0": q[0], "v0": qd[0]}
+        elif case.model == "swing":
+            found = {
+                "angle": q[0], "damping": model.joint_damping.grad.numpy()[0],
+                "inertia": model.body_inertia.grad.numpy()[0, 1, 1], "length": -model.body_com.grad.numpy()[0, 2],
+            }  # fmt: skip
+        elif case.model == "double":
+            found = {"q1": q[0], "q2": q[1], "w1": qd[0], "w2": qd[1]}
+        else:
+            found = spin_chain(q[3:7].astype(float), qd[3:6].astype(float))
+        return {name: float(found[name]) for name in case.inputs if name in found}
+
+
+if __name__ == "__main__":
+    main(Newton)
