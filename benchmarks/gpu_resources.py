@@ -1,8 +1,8 @@
 """GPU evidence without a GPU: registers, stack and spills of the CUDA kernels, and what follows from them.
 
-    python benchmarks/gpu_resources.py            all kernels, precisions and architectures; half an hour on two cores
+    python benchmarks/gpu_resources.py            24 kernels; a quarter of an hour on two cores
     python benchmarks/gpu_resources.py --quick    one kernel
-    python benchmarks/gpu_resources.py --arch 90 --dtype float32
+    python benchmarks/gpu_resources.py --all      56: all precisions and architectures
 
 Warp's NVRTC compiles without a driver; what it decided stands in the `.nv.info` sections of the cubin, an ELF file.
 Spills do not stand there: ptxas tells them (`pip install nvidia-cuda-nvcc`, or CUDA's toolkit). It is used if it is of
@@ -157,6 +157,16 @@ def jobs_for(archs: Sequence[int], dtypes: Sequence[str], kernels: dict[str, tup
     ]
 
 
+def usual_jobs() -> list[Job]:
+    """What a rollout takes, forward and backward, everywhere; what else there is, on one architecture."""
+    rest = tuple(f for f in KERNELS[FEET] if f not in (make_rollout, make_rollout_adjoint))
+    return [
+        *jobs_for(ARCHS, tuple(REALS), {FEET: (make_rollout, make_rollout_adjoint)}),
+        *jobs_for(ARCHS, ["float32"], {ALL_KINDS: (make_rollout,)}),
+        *jobs_for([90], ["float32"], {ALL_KINDS: (make_rollout_adjoint,), FEET: rest}),
+    ]
+
+
 def measure(
     jobs: Sequence[Job],
     module_dir: str | os.PathLike | None = None,
@@ -271,18 +281,13 @@ def report(results: dict) -> dict[str, str]:
 
 def main(arguments: list[str] | None = None) -> dict:
     parser = reporting.parser(__doc__)
-    parser.add_argument("--arch", type=int, nargs="+", default=ARCHS)
-    parser.add_argument("--dtype", nargs="+", choices=REALS, default=tuple(REALS))
-    parser.add_argument("--kernel", nargs="+", choices=[name_of(f) for f in KERNELS[FEET]], help="default: all")
-    parser.add_argument("--model", nargs="+", choices=KERNELS, default=tuple(KERNELS))
+    parser.add_argument("--all", action="store_true", help="every kernel, precision and architecture: an hour and more")
     options = parser.parse_args(arguments)
     results = reporting.begin(options)
     if options.quick:
-        jobs = jobs_for(options.arch[:1], ["float32"], {FEET: (make_rollout,)})
+        jobs = jobs_for([90], ["float32"], {FEET: (make_rollout,)})
     else:
-        wanted = options.kernel or [name_of(f) for f in KERNELS[FEET]]
-        kernels = {name: tuple(f for f in KERNELS[name] if name_of(f) in wanted) for name in options.model}
-        jobs = jobs_for(options.arch, options.dtype, kernels)
+        jobs = jobs_for(ARCHS, tuple(REALS)) if options.all else usual_jobs()
     with reporting.quiet():
         ptxas, missing = find_ptxas()
         results |= {"nvrtc": nvrtc_version(), "ptxas": ptxas.version if ptxas else None, "ptxas_missing": missing}

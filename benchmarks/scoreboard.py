@@ -16,6 +16,7 @@ import json
 import subprocess
 import tempfile
 import textwrap
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -34,7 +35,16 @@ UNRESOLVED = 0.1  # differences that are this noisy, relative to the gradient, p
 COLUMNS = ("S1", "S2", "I1", "I2", "W", "D", "P", "F", "C", "Q")
 SELF_ONLY = ("C", "F")  # chaos makes the error of any step grow; of the robot no exact answer is known
 RIGHT, WRONG, NAN, NOT, FAILED, UNCLEAR = "right", "wrong", "NaN", "not supported", "failed", "not resolved"
-COLOURS = {RIGHT: "#7bc67b", WRONG: "#e57373", NAN: "#202020", NOT: "#d0d0d0", FAILED: "#b0a0c0", UNCLEAR: "#f0d890"}
+LATER = "not measured"
+COLOURS = {
+    RIGHT: "#7bc67b",
+    WRONG: "#e57373",
+    NAN: "#202020",
+    NOT: "#d0d0d0",
+    LATER: "#e8e8e8",
+    FAILED: "#b0a0c0",
+    UNCLEAR: "#f0d890",
+}
 TITLES = {
     "S1": "sliding block", "S2": "block that stopped", "I1": "slipping on a slope", "I2": "sticking on a slope",
     "W": "wall", "D": "drop", "P": "pendulum", "F": "four feet", "C": "chaos", "Q": "quaternion",
@@ -50,25 +60,37 @@ class Contender:
     environment: str | None = None
     variant: str = ""
     standing: str = ""
-    why: str = ""  # no gradients
+    why: str = ""  # no gradients, or no case F
 
 
 ENGINES = {
     "ours": Contender("warp_articulated", "truth_ours.py", standing="ours64"),
     "mujoco": Contender("MuJoCo C", "truth_mujoco.py", standing="mujoco_newton"),
     "mjx": Contender("MJX, forward mode", "truth_mjx.py", "jax", standing="mjx_forward"),
+    "mjx_pyramid": Contender(
+        "MJX, forward mode, pyramid", "truth_mjx.py", "jax", "pyramid", why="Not measured: as MJX, forward mode."
+    ),
     "mjx_reverse": Contender("MJX, reverse, 1 iteration", "truth_mjx.py", "jax", "reverse", "mjx"),
     "brax": Contender("Brax generalized", "truth_brax.py", "jax", standing="brax"),
     "newton": Contender("Newton featherstone", "truth_newton.py", "newton", "featherstone", "newton"),
+    "newton_each": Contender(
+        "Newton featherstone, a solver per step",
+        "truth_newton.py",
+        "newton",
+        "each",
+        why="Not measured: the robot has one solver here.",
+    ),
     "newton_semi": Contender("Newton semi-implicit", "truth_newton.py", "newton", "semi-implicit", "newton_semi"),
-    "pinocchio": Contender("Pinocchio", "truth_pinocchio.py", "pinocchio"),
+    "pinocchio": Contender("Pinocchio", "truth_pinocchio.py", "pinocchio", why="The engine has no contacts."),
     "nimble": Contender("Nimble", "truth_nimble.py", "nimble", standing="nimble"),
     "mujoco_warp": Contender(
         "mujoco_warp", why="Its README says that differentiability is not yet available; its kernels have no backward."
     ),
     "pybullet": Contender("PyBullet", why="It has no gradients."),
     "genesis": Contender(
-        "Genesis", why="Its rigid gradients are by forces and the initial velocity only; they are not measured here."
+        "Genesis",
+        why="Not measured: its rigid bodies have gradients by the pose and velocity that they start with and by "
+        "forces, but by no parameter of a model.",
     ),
 }
 QUICK = ("ours", "mujoco")
@@ -162,7 +184,7 @@ def measure(name: str, scene: Path, folder: Path, limit: float, cases: list[str]
             few = ["--batch", "1", "--gradient", "--seconds", "0.05", "--repetitions", "1"]
             row["cases"]["F"] = standing(peers.ask(python, peers.PEERS[it.standing], scene, cache, limit, few))
         else:
-            row["cases"]["F"] = {"unsupported": "The engine has no contacts."}
+            row["cases"]["F"] = {"unsupported": it.why}
     for case, said in row["cases"].items():
         if "failed" in said:
             progress(f"{name}, {case}: {said['failed']}")
@@ -174,14 +196,14 @@ def measure(name: str, scene: Path, folder: Path, limit: float, cases: list[str]
 
 def entries(row: dict, column: str, kind: str) -> tuple[list, list[str], str]:
     """Of a cell: [(input, verdict, error)], inputs that are not supported, and a word for all of it if there is one."""
-    if "cases" not in row or not row["cases"]:
-        return [], [], FAILED if "failed" in row else NOT
+    if not row["cases"]:
+        return [], [], without(row)
     judged, lacking, word = [], [], ""
     for name, said in row["cases"].items():
         if name.split()[0] != column:
             continue
         if "inputs" not in said:
-            word = FAILED if "failed" in said else NOT
+            word = without(said)
             continue
         for x, entry in said["inputs"].items():
             label = x + name.removeprefix(column)
@@ -190,6 +212,13 @@ def entries(row: dict, column: str, kind: str) -> tuple[list, list[str], str]:
             elif kind in entry:
                 judged.append((label, entry[kind], entry[f"{kind}_error"]))
     return judged, lacking, word if not judged else ""
+
+
+def without(said: dict) -> str:
+    """The word for something that has no figures."""
+    if "failed" in said:
+        return FAILED
+    return LATER if said["unsupported"].startswith("Not measured") else NOT
 
 
 def worst(judged: list, word: str) -> str:
@@ -347,9 +376,11 @@ def main(arguments: list[str] | None = None) -> dict:
     with tempfile.TemporaryDirectory() as folder, reporting.quiet():
         wp.init()  # tells where its kernels are kept
         peer_scene.write(Path(folder))
-        found = {
-            name: measure(name, Path(folder), options.environments.resolve(), options.limit, cases) for name in names
-        }
+        # two at a time: this is about right and wrong, not about speed
+        with ThreadPoolExecutor(2) as pool:
+            place = options.environments.resolve()
+            rows = pool.map(lambda name: measure(name, Path(folder), place, options.limit, cases), names)
+            found = dict(zip(names, rows))
     results["engines"] = {name: (kept | found)[name] for name in ENGINES if name in kept | found}
     return reporting.finish("scoreboard", options, results, report, plot)
 

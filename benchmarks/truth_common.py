@@ -286,7 +286,7 @@ class Engine:
         raise NotImplementedError
 
 
-LADDERS = {"float64": (1e-3, 1e-4, 1e-5, 1e-6, 1e-7, 1e-8), "float32": (3e-2, 1e-2, 3e-3, 1e-3, 3e-4)}
+LADDERS = {"float64": (1e-3, 1e-4, 1e-5, 1e-6, 1e-7, 1e-8), "float32": (3e-2, 1e-2, 3e-3, 1e-3, 3e-4, 1e-4, 3e-5, 1e-5)}
 
 
 def differences(engine: Engine, case: Case, names: list[str]) -> dict[str, tuple[float, float]]:
@@ -304,7 +304,9 @@ def differences(engine: Engine, case: Case, names: list[str]) -> dict[str, tuple
     for name, pair in zip(names, ends):
         quotients = (pair[:, 0] - pair[:, 1]) / (2 * np.array(deltas[name]))
         spread = np.maximum(abs(quotients[1:-1] - quotients[:-2]), abs(quotients[1:-1] - quotients[2:]))
-        best = int(np.argmin(np.where(np.isfinite(spread), spread, np.inf)))
+        # relative: where a program has teeth that are finer than a step, only small steps see its derivative
+        relative = spread / np.maximum(abs(quotients[1:-1]), 1e-12)
+        best = int(np.argmin(np.where(np.isfinite(relative), relative, np.inf)))
         found[name] = float(quotients[1 + best]), float(spread[best])
     return found
 

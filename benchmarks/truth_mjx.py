@@ -1,4 +1,7 @@
-"""MJX on the truth cases, in forward mode, or in reverse mode (--variant reverse), which allows one iteration only."""
+"""MJX on the truth cases, in forward mode, or in reverse mode (--variant reverse), which allows one iteration only.
+
+With --variant pyramid: forward mode, and a pyramid in place of the elliptic cone, for the cases that have friction.
+"""
 
 from __future__ import annotations
 
@@ -19,9 +22,13 @@ class MJX(JaxEngine):
         self.name = "MJX, reverse, 1 iteration" if self.reverse else "MJX, forward mode"
         self.method = "jax.grad" if self.reverse else "jax.jacfwd"
         self.contact = "as MuJoCo C" + ", with one iteration" * self.reverse
+        self.theirs = MuJoCo()
+        if variant == "pyramid":
+            self.theirs.cone, self.models = "pyramidal", ("slide",)
+            self.no_model, self.contact = "Not measured: no friction, no other cone.", "as MuJoCo C, with a pyramid"
 
     def build(self, case):
-        mj, data = MuJoCo().begin(case, case.inputs)
+        mj, data = self.theirs.begin(case, case.inputs)
         if self.reverse:
             mj.opt.iterations = 1
         return mjx.put_model(mj), -float(data.qpos[1]) if case.model == "slide" else 0.0

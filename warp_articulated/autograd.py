@@ -6,7 +6,6 @@ They are saved through torch, so changing them in place before `backward` raises
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Sequence
 
 import torch
@@ -14,6 +13,8 @@ from torch.autograd.function import once_differentiable
 
 from . import parameters
 from .device_model import params_bar_struct
+
+REPLAY = 64  # steps that a backward pass recomputes at once, if checkpoints are closer: its states are kept meanwhile
 
 
 class Rollout(torch.autograd.Function):
@@ -98,6 +99,7 @@ class RolloutAdjoint:
                 q, qd = self._replay(u, qs[first], qds[first])
                 ends = slice(first, last + 1)
                 self._launch(span.start, u, u_bar, q, qd, qs_bar[ends], qds_bar[ends], stride, q_bar, qd_bar)
+                del q, qd  # before the next ones are made
         return q_bar + qs_bar[0], qd_bar + qds_bar[0]
 
     def _groups(self, rows: int) -> Iterator[tuple[int, int]]:
@@ -107,7 +109,7 @@ class RolloutAdjoint:
         if last * self.every > len(self.u):
             yield last - 1, last
             last -= 1
-        together = max(math.isqrt(len(self.u)) // self.every, 1)
+        together = max(REPLAY // (self.every * self.substeps), 1)
         while last > 0:
             yield max(last - together, 0), last
             last -= together

@@ -82,6 +82,7 @@ class Launcher:
         for place, value in enumerate(arguments, start=3):
             if isinstance(value, torch.Tensor):
                 value = wp.from_torch(value, requires_grad=False, return_ctype=True)
+                value._ref = None  # or the last call's tensors would live until the next one; the caller holds them
             for command in commands:
                 if isinstance(value, ctypes.Structure | int | float):
                     command.set_param_at_index_from_ctype(place, value)
