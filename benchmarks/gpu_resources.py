@@ -142,10 +142,6 @@ def recording(sizes: Sizes, sweeps: int = 50) -> Sizes:
     return replace(sizes, sweeps=sweeps)
 
 
-def name_of(factory: Callable) -> str:
-    return factory.__name__.removeprefix("make_")
-
-
 def jobs_for(archs: Sequence[int], dtypes: Sequence[str], kernels: dict[str, tuple] = KERNELS) -> list[Job]:
     sizes = {FEET: laikago_feet(), ALL_KINDS: all_kinds()}
     return [
