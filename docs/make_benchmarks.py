@@ -36,6 +36,8 @@ def fill(text: str) -> str:
 
     def fragment(match: re.Match) -> str:
         benchmark, name, old = match.groups()
+        if not (BENCHMARKS / "results" / f"{benchmark}.json").exists():
+            return f"<!-- {benchmark}.{name} -->Not measured yet.<!-- end -->"
         found = fragments(benchmark)
         if name not in found:
             raise SystemExit(f"benchmarks/{benchmark}.py has no fragment {name}; it has {', '.join(found)}.")
