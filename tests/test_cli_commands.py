@@ -195,18 +195,22 @@ def test_a_signal_in_the_middle_leaves_nothing_behind(film, number, work):
     else:
         arguments = ["render", "run.npz", "out.gif", "--size", "1600x900"]
     process = subprocess.Popen(
-        [sys.executable, "-m", "warp_articulated", *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE
-    )
-    if work == "simulate":
-        while b"ready" not in process.stdout.readline():
-            assert process.poll() is None
-        time.sleep(0.5)
-    else:  # it says nothing; imports take some 3 s of processor time, so after 7 s it draws
-        while float(Path(f"/proc/{process.pid}/stat").read_text().split()[13]) < 7.0 * os.sysconf("SC_CLK_TCK"):
-            time.sleep(0.2)
-    assert process.poll() is None
-    process.send_signal(number)
-    _, said = process.communicate(timeout=60)
+        [sys.executable, "-m", "warp_articulated", *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # a shell's background jobs inherit "ignored"
+    )  # fmt: skip
+    try:
+        if work == "simulate":
+            while b"ready" not in process.stdout.readline():
+                assert process.poll() is None
+            time.sleep(0.5)
+        else:  # it says nothing; imports take some 3 s of processor time, so after 7 s it draws
+            while float(Path(f"/proc/{process.pid}/stat").read_text().split()[13]) < 7.0 * os.sysconf("SC_CLK_TCK"):
+                time.sleep(0.2)
+        assert process.poll() is None
+        process.send_signal(number)
+        _, said = process.communicate(timeout=60)
+    finally:
+        process.kill()
     assert process.returncode == 128 + number, said
     assert os.listdir() == ["run.npz"]
 
