@@ -12,9 +12,7 @@ state agrees with ours to 1e-6 and its gradient to 1e-4 (single precision: 1e-3 
 
 from __future__ import annotations
 
-import contextlib
 import json
-import resource
 import subprocess
 import sys
 import tempfile
@@ -80,9 +78,9 @@ def run(
     else:
         command = [sys.executable, autodiff_methods.__file__, method, steps, output, robots]
     pipe = subprocess.PIPE
-    with subprocess.Popen([*map(str, command)], stdout=pipe, stderr=pipe, text=True, cwd=folder) as process:
-        with contextlib.suppress(ProcessLookupError):  # it may be over already
-            resource.prlimit(process.pid, resource.RLIMIT_AS, (MEMORY_GB * 2**30,) * 2)
+    # a shell sets the limit before the program starts: it may take all of its memory in its first millisecond
+    limited = ["sh", "-c", f'ulimit -v {MEMORY_GB * 2**20} && exec "$@"', "sh", *map(str, command)]
+    with subprocess.Popen(limited, stdout=pipe, stderr=pipe, text=True, cwd=folder) as process:
         try:
             out, errors = process.communicate(timeout=seconds)
         except subprocess.TimeoutExpired:

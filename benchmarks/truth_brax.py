@@ -14,7 +14,7 @@ from truth_mjcf import mjcf
 class Brax(JaxEngine):
     name, package = "Brax generalized", "brax"
     method = "jax.grad"
-    contact = "MuJoCo's softness, pyramid, projected gradient"
+    contact = "MuJoCo's softness, pyramid, projected gradient of 100 iterations (20 for a bounce)"
 
     def __init__(self, variant=""):
         super().__init__(variant)
@@ -23,7 +23,9 @@ class Brax(JaxEngine):
     def build(self, case):
         system = reader.loads(mjcf(case, self.dt(case), "pyramidal").replace('condim="1"', ""))
         # its inverse of the mass matrix is iterated from step to step; exactly, it forgets nothing
-        system = system.replace(matrix_inv_iterations=0, solver_iterations=20)
+        system = system.replace(matrix_inv_iterations=0)
+        if case.model == "bounce":
+            system = system.replace(solver_iterations=20)  # with the default of 100 the ball of case W ends in NaN
         if case.model == "slide" and case.name not in self.depths:
             level = system.replace(gravity=system.gravity.at[0].set(0.0))
             state = self.begin(level, jnp.zeros(2), jnp.zeros(2))

@@ -286,7 +286,10 @@ class Engine:
         raise NotImplementedError
 
 
-LADDERS = {"float64": (1e-3, 1e-4, 1e-5, 1e-6, 1e-7, 1e-8), "float32": (3e-2, 1e-2, 3e-3, 1e-3, 3e-4, 1e-4, 3e-5, 1e-5)}
+LADDERS = {
+    "float64": (1e-3, 1e-4, 1e-5, 1e-6, 1e-7, 1e-8),
+    "float32": (3e-2, 1e-2, 3e-3, 1e-3, 3e-4, 1e-4, 3e-5, 2e-5, 1e-5),
+}
 
 
 def differences(engine: Engine, case: Case, names: list[str]) -> dict[str, tuple[float, float]]:

@@ -72,7 +72,10 @@ class Newton(Engine):
         self.name = f"Newton {self.variant}"
         if not self.reduced:
             self.models = ("slide", "bounce", "spin")
-            self.no_model = "Its hinges are springs, which need steps of 0.1 ms; not run here."
+            self.no_model = "Not measured: its hinges are springs, which need shorter steps."
+        if self.variant == "each":
+            self.models = ("swing", "double", "spin")
+            self.no_model = "Not measured: as in the row above, for the mass matrix does not change."
         self.worlds: dict = {}
 
     def world(self, case: Case, count: int):

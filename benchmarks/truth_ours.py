@@ -46,7 +46,8 @@ class Ours(Engine):
     def last(self, joint: str, places: dict, rates: dict, steps: int, **params) -> torch.Tensor:
         bench = self.bench()
         sim = bench.sim()
-        q, _ = bench.run(sim, *bench.state(sim, places, rates), steps, **params)
+        q, qd = bench.state(sim, places, rates)
+        q, _ = bench.run(sim, q, qd, steps, **params)
         return q[0, bench.model.joint_q(joint).start]
 
     def swing(self, x: dict, steps: int) -> torch.Tensor:
