@@ -103,7 +103,7 @@ def summary(rows: list[dict], robots: int) -> str:
         f"backward pass takes {ratio(sparse['backward_us'])} as long as with every state kept, and the gradient "
         f"{sparse['memory_mb']:.3g} MB instead of {every['memory_mb']:.3g} MB. To simulate from the checkpoint anew "
         f"for every step, {again:.3g} forward steps for each, would take {ratio(naive)} as long. Ours is slowest with "
-        f"a state every {slow['interval']} steps: {ratio(slow['backward_us'])} (every segment is a call of its own)."
+        f"a state every {slow['interval']} steps: {ratio(slow['backward_us'])}."
     )
 
 
