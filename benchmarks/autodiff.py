@@ -289,8 +289,9 @@ def plot(results: dict, figure) -> None:
     rows = [r for r in results["rows"] if "refused" not in r]
     for axes, (name, (key, title)) in zip(figure.subplots(1, 3), KINDS.items()):
         for k, method in enumerate(dict.fromkeys(r["method"] for r in rows)):
-            line = [(r["steps"], r[key]) for r in rows if r["method"] == method and r[key] > 0]
-            if line:
+            least = 4e-3 if name == "memory" else 0.0  # MB, a page of it: less is not seen
+            line = [(r["steps"], max(r[key], least)) for r in rows if r["method"] == method]
+            if any(y > 0 for _, y in line):
                 style = "o-" if method.startswith("ours") else "s--"
                 axes.plot(*zip(*line), style, color=f"C{k}" if k < 10 else "black", markersize=4, label=method)
         axes.set(xscale="log", yscale="log", xlabel="steps", ylabel=title.split(" (")[0], title=name)

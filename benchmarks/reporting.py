@@ -67,9 +67,14 @@ def draw(results: dict, plot: Callable, path: Path) -> None:
         return
     figure = Figure(figsize=(11, 4), layout="constrained")  # without pyplot: no window system, nothing to close
     plot(results, figure)
-    for axes in figure.axes:
+    legends = [axes.get_legend_handles_labels() for axes in figure.axes]
+    fullest = max(legends, key=lambda legend: len(legend[1]))
+    same = len(legends) > 1 and all(labels and set(labels) <= set(fullest[1]) for _, labels in legends)
+    if same:  # one for all, beside them
+        figure.legend(*fullest, loc="outside right center", fontsize=8)
+    for axes, (handles, _) in zip(figure.axes, legends):
         axes.grid(True, which="major", alpha=0.3)
-        if axes.get_legend_handles_labels()[0]:
+        if handles and not same:
             axes.legend(fontsize=7)
     figure.savefig(path, dpi=120)
 
