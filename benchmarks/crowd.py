@@ -99,12 +99,15 @@ def table(rows: list[dict]) -> str:
 
 
 def reasons(rows: list[dict]) -> str:
-    lines: dict[str, list[str]] = {}
-    for row in rows:
-        if "refused" in row:
-            text = f"{row['robots']:,} robots, {row['steps']:,} steps: {row['refused']}"
-            lines.setdefault(row["method"], []).append(text)
-    return "\n".join(f"- {method}. {'; '.join(texts)}." for method, texts in lines.items())
+    """Why cells are empty: for each method the smallest case that was not run; larger ones take more."""
+    lines = []
+    for method in dict.fromkeys(r["method"] for r in rows):
+        refused = [r for r in rows if r["method"] == method and "refused" in r]
+        if refused:
+            least = min(refused, key=lambda r: r["robots"] * r["steps"])
+            more = f"; nor were {len(refused) - 1} larger cases" if len(refused) > 1 else ""
+            lines.append(f"- {method}. {least['robots']:,} robots, {least['steps']:,} steps: {least['refused']}{more}.")
+    return "\n".join(lines)
 
 
 def fastest(rows: list[dict]) -> dict | None:
