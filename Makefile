@@ -31,7 +31,7 @@ lint: $(VENV)/.installed-dev  ## check format, lint and types
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 
-bench: $(VENV)/.installed-bench  ## all benchmarks in small sizes, under 20 minutes; tables, plots and JSON in out/bench
+bench: $(VENV)/.installed-bench  ## all benchmarks in small sizes; tables, plots and JSON in out/bench
 	$(BIN)/python benchmarks/run_all.py --quick
 
 bench-full: $(VENV)/.installed-bench  ## all benchmarks in full, two hours and more, on a machine with nothing else to do

@@ -25,8 +25,11 @@ def fragments(benchmark: str) -> dict[str, str]:
     """By name: the tables and sentences that the benchmark prints, and single figures for use inside a sentence."""
     if str(BENCHMARKS) not in sys.path:
         sys.path.insert(0, str(BENCHMARKS))
+    path = BENCHMARKS / "results" / f"{benchmark}.json"
+    if not path.exists():
+        raise SystemExit(f"{path.relative_to(ROOT)} is missing: run `python benchmarks/{benchmark}.py` first.")
     module = importlib.import_module(benchmark)
-    results = json.loads((BENCHMARKS / "results" / f"{benchmark}.json").read_text("utf-8"))
+    results = json.loads(path.read_text("utf-8"))
     figures = getattr(module, "figures", lambda _: {})
     return {**module.report(results), **figures(results)}
 
@@ -36,8 +39,6 @@ def fill(text: str) -> str:
 
     def fragment(match: re.Match) -> str:
         benchmark, name, old = match.groups()
-        if not (BENCHMARKS / "results" / f"{benchmark}.json").exists():
-            return f"<!-- {benchmark}.{name} -->Not measured yet.<!-- end -->"
         found = fragments(benchmark)
         if name not in found:
             raise SystemExit(f"benchmarks/{benchmark}.py has no fragment {name}; it has {', '.join(found)}.")

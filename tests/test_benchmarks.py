@@ -145,6 +145,5 @@ def test_committed_pictures_and_exports_are_reported():
 
 @pytest.mark.parametrize("benchmark", [throughput, gradient, render, usd_export], ids=lambda module: module.__name__)
 def test_committed_results_are_drawn(benchmark, tmp_path):
-    pytest.importorskip("matplotlib")
     reporting.draw(committed(benchmark.__name__), benchmark.plot, tmp_path / "plot.png")
     assert (tmp_path / "plot.png").stat().st_size > 10_000

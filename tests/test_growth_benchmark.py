@@ -124,7 +124,6 @@ def test_a_curve_that_bends_tells_where_it_leads():
 
 
 def test_curves_are_drawn(tmp_path):
-    pytest.importorskip("matplotlib")
     reporting.draw(results_with(EXPONENTS), growth.plot, tmp_path / "plot.png")
     assert (tmp_path / "plot.png").stat().st_size > 10_000
 
