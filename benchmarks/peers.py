@@ -152,7 +152,9 @@ def _without_paths(text: str) -> str:
 def ask(python: str, peer: Peer, scene: Path, cache: Path, limit: float, arguments: list[str]) -> dict:
     """The JSON of one run, or {"refused": sentence}."""
     caches = {name: str(cache) for name in ("WARP_CACHE_PATH", "QD_OFFLINE_CACHE_FILE_PATH")}  # Warp's, Genesis'
-    environ = os.environ | caches | {"JAX_PLATFORMS": "cpu", "PYTHONDONTWRITEBYTECODE": "1"}
+    # with as many threads as two cores have, a batched MJX waits for itself forever: seen with jax 0.10.2
+    jax = {"JAX_PLATFORMS": "cpu", "NPROC": str(max(8, machine.cores()))}
+    environ = os.environ | caches | jax | {"PYTHONDONTWRITEBYTECODE": "1"}
     command = [python, str(HERE / peer.script), "--scene", str(scene), *arguments]
     if peer.variant:
         command += ["--variant", peer.variant]
