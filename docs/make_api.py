@@ -35,7 +35,7 @@ PAGE = ROOT / "docs" / "api.md"
 # nothing is forgotten. A name with a dot is not in wa.__all__, but part of the interface.
 SECTIONS: dict[str, tuple[str, ...]] = {
     "Robots and scenes": ("load", "importers.load_urdf", "importers.load_mjcf", "combine", "scene_names", "ModelError"),
-    "Simulation": ("Simulator", "Contacts", "Diagnostics"),
+    "Simulation": ("Simulator", "Contacts", "Diagnostics", "retract", "difference"),
     "The model": ("Model", "model.Shape", "model.JointType", "model.ShapeType", "model.DriveType"),
     "Recording": ("Trajectory", "TrajectoryWriter"),
     "Pictures and films": ("render", "render_png", "render_gif", "Camera"),

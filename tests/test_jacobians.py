@@ -8,7 +8,6 @@ import pinocchio as pin
 import pytest
 import torch
 from robots import SCENES, PinocchioRobot, random_q, scene_in_pinocchio
-from tangent import difference, retract
 
 import warp_articulated as wa
 
@@ -111,7 +110,7 @@ def standing(sim, seed=0):
     """Robots on their feet, disturbed, some of them with sliding feet."""
     gen = torch.Generator().manual_seed(seed)
     q, qd = sim.initial_state()
-    q = retract(sim.model, q, 0.02 * torch.randn(qd.shape, generator=gen, dtype=q.dtype))
+    q = wa.retract(sim.model, q, 0.02 * torch.randn(qd.shape, generator=gen, dtype=q.dtype))
     q[:, 2] = sim.model.q0[2] - 0.02
     qd = 0.5 * torch.randn(qd.shape, generator=gen, dtype=q.dtype)
     u = sim.initial_control() + 0.1 * torch.randn(sim.num_envs, sim.model.nu, generator=gen, dtype=q.dtype)
@@ -127,8 +126,8 @@ def test_jacobians_through_contact_match_differences(laikago):
     for _ in range(4):
         dq, dqd = (torch.randn(qd.shape, generator=gen, dtype=q.dtype) for _ in range(2))
         du = torch.randn(u.shape, generator=gen, dtype=q.dtype)
-        ends = [laikago.step(retract(model, q, s * h * dq), qd + s * h * dqd, u + s * h * du) for s in (1, -1)]
-        quotient = torch.cat([difference(model, ends[0][0], ends[1][0]), ends[0][1] - ends[1][1]], 1) / (2 * h)
+        ends = [laikago.step(wa.retract(model, q, s * h * dq), qd + s * h * dqd, u + s * h * du) for s in (1, -1)]
+        quotient = torch.cat([wa.difference(model, ends[1][0], ends[0][0]), ends[0][1] - ends[1][1]], 1) / (2 * h)
         product = (A @ torch.cat([dq, dqd], 1)[..., None] + B @ du[..., None])[..., 0]
         # rounding of the quotient: 1e-16 / 1e-7 of rates near 1, against changes near 100
         assert ((quotient - product).abs().amax(1) / quotient.abs().amax(1)).max() < 1e-7

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from .pictures.render import render, render_png
     from .queries import Contacts, Diagnostics
     from .simulator import Simulator
+    from .tangent import difference, retract
     from .trajectory import Trajectory, TrajectoryWriter
     from .usd import UsdWriter, export_usd
 
@@ -28,11 +29,13 @@ __all__ = [
     "TrajectoryWriter",
     "UsdWriter",
     "combine",
+    "difference",
     "export_usd",
     "load",
     "render",
     "render_gif",
     "render_png",
+    "retract",
     "scene_names",
 ]
 
@@ -47,6 +50,7 @@ _HOMES = {
     "pictures.render": "render render_png",
     "importers.scene_files": "scene_names",
     "simulator": "Simulator",
+    "tangent": "difference retract",
     "trajectory": "Trajectory TrajectoryWriter",
     "usd": "UsdWriter export_usd",
 }
