@@ -1,0 +1,55 @@
+"""A two-link arm hits a golf ball to a target on the ground, three metres away: torques of every step.
+
+    python examples/golf.py             # about a minute; curves, film and USD stage in out/golf
+    python examples/golf.py --quick     # some seconds
+
+The two torques in each of the 1000 steps are the unknowns; all start from zero, so that at first the arm just falls.
+The loss is the distance of the ball from the target at the end of the second.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from pathlib import Path
+
+import torch
+from toolbox import contest, options, write_motion, write_summary
+
+import warp_articulated as wa
+
+DT, STEPS = 1e-3, 1000
+TARGET = torch.tensor([0.0, -3.0, -1.0])
+GOAL = 0.02  # m
+VIEW = wa.Camera(eye=(6.0, -1.3, 0.6), target=(0.0, -1.3, -0.5), fov=35.0)
+
+
+@cache
+def simulator(num_envs: int) -> wa.Simulator:
+    return wa.Simulator(wa.load("golf"), num_envs=num_envs, dt=DT)
+
+
+def motion(x: torch.Tensor) -> torch.Tensor:
+    """Positions (STEPS + 1, n, nq) under the torques x (n, STEPS * nu)."""
+    sim = simulator(len(x))
+    qs, _ = sim.rollout(*sim.initial_state(), x.reshape(len(x), STEPS, sim.model.nu).transpose(0, 1))
+    return qs
+
+
+def losses(x: torch.Tensor) -> torch.Tensor:
+    """(n,) m, how far the ball is from the target at the end."""
+    ball = motion(x)[-1, :, simulator(len(x)).model.joint_q("ball")][:, :3]
+    return (ball - TARGET).norm(dim=1)
+
+
+def main(arguments: list[str] | None = None) -> dict:
+    chosen = options(__doc__, iterations=50).parse_args(arguments)
+    folder = chosen.out or Path("out/golf")
+    folder.mkdir(parents=True, exist_ok=True)
+    start = torch.zeros(STEPS * simulator(1).model.nu)
+    found, summary = contest(losses, start, chosen, folder, goal=GOAL, sigma=2.0, more=2 if chosen.quick else 30)
+    write_motion(folder, simulator(1).model, motion(found.best[None])[:, 0].detach(), DT, camera=VIEW)
+    return write_summary(folder, summary)
+
+
+if __name__ == "__main__":
+    main()

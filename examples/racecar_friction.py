@@ -1,0 +1,126 @@
+"""Which friction stops a sliding car at x = 0.8 m? One parameter, by gradient descent and without gradients.
+
+    python examples/racecar_friction.py           # about half a minute; curves, landscape, film in out/racecar_friction
+    python examples/racecar_friction.py --quick   # some seconds
+
+The car starts at 1 m/s with braked wheels and a friction of 0.002. The loss is how far from x = 0.8 m it stands after
+two seconds: it needs 1.6 s to stop there, whereas in the paper's one second a car that starts at 1 m/s and brakes
+evenly is at x = 0.8 m while it still moves. `--seconds 1` runs that.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+import torch
+from toolbox import Curve, as_dict, cma_es, descend, draw_curves, options, write_motion, write_summary
+
+import warp_articulated as wa
+
+DT, SPEED, TARGET, FIRST = 1e-3, 1.0, 0.8, 0.002
+GOAL = 1e-3  # m
+VIEW = wa.Camera(eye=(0.6, -2.6, 0.9), target=(0.6, 0.0, 0.0), fov=35.0)
+
+
+@cache
+def simulator(num_envs: int) -> wa.Simulator:
+    return wa.Simulator(wa.load("racecar"), num_envs=num_envs, dt=DT, dtype="float64")
+
+
+class Braking:
+    """The task, for episodes of some seconds."""
+
+    def __init__(self, seconds: float):
+        self.steps = round(seconds / DT)
+
+    def motion(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Positions and velocities of all steps for the frictions x (n, 1)."""
+        sim = simulator(len(x))
+        q, qd = sim.initial_state()
+        qd[:, 0] = SPEED
+        pairs = len(sim.model.pairs)
+        u = q.new_zeros(self.steps, len(x), sim.model.nu)
+        return sim.rollout(q, qd, u, params={"friction": x.clamp_min(0.0).expand(-1, pairs)})
+
+    def losses(self, x: torch.Tensor) -> torch.Tensor:
+        """(n,) m"""
+        qs, _ = self.motion(x)
+        return (qs[-1, :, 0] - TARGET).abs()
+
+
+def nelder_mead(losses, x: torch.Tensor, evaluations: int) -> Curve:
+    """scipy's simplex search, one candidate at a time."""
+    from scipy.optimize import minimize
+
+    curve = Curve()
+
+    def loss(values: np.ndarray) -> float:
+        candidate = torch.tensor(values, dtype=x.dtype)
+        with torch.no_grad():
+            value = float(losses(candidate[None]))
+        curve.add(value, candidate)
+        return value
+
+    minimize(loss, x.numpy(), method="Nelder-Mead", options={"maxfev": evaluations, "xatol": 1e-9, "fatol": 1e-9})
+    return curve
+
+
+def draw_landscape(path: Path, task: Braking, found: Curve) -> None:
+    """The loss over friction, all values simulated at once, with the iterates on it."""
+    from matplotlib.figure import Figure
+
+    frictions = torch.linspace(0.0, 2.5 * float(found.best), 200, dtype=torch.float64)[:, None]
+    visited = torch.stack(found.visited)
+    with torch.no_grad():
+        values, path_values = task.losses(frictions), task.losses(visited)
+    figure = Figure(figsize=(5, 3.6), layout="constrained")
+    axes = figure.subplots()
+    axes.plot(frictions[:, 0], values, color="grey")
+    axes.plot(visited[:, 0], path_values, "o-", markersize=4, label="iterates")
+    axes.set(xlabel="friction", ylabel="distance from x = 0.8 m, m")
+    axes.grid(True, alpha=0.3)
+    axes.legend(fontsize=8)
+    figure.savefig(path, dpi=110)
+
+
+def main(arguments: list[str] | None = None) -> dict:
+    parser = options(__doc__, iterations=10)
+    parser.add_argument("--seconds", type=float, default=2.0, help="length of an episode (%(default)s)")
+    chosen = parser.parse_args(arguments)
+    folder = chosen.out or Path("out/racecar_friction")
+    folder.mkdir(parents=True, exist_ok=True)
+    task = Braking(chosen.seconds)
+    start = torch.tensor([FIRST], dtype=torch.float64)
+    descend(task.losses, start, 1)  # compiles: the clock begins afterwards
+
+    ours = descend(task.losses, start, chosen.iterations)
+    # cma wants two parameters or more, so that it gets a second one that does nothing
+    padded = torch.tensor([FIRST, 0.0], dtype=torch.float64)
+    evolved = [
+        cma_es(lambda x: task.losses(x[:, :1]), padded, 10 if chosen.quick else 50, sigma=0.02, seed=seed)
+        for seed in range(chosen.seeds)
+    ]
+    simplex = nelder_mead(task.losses, start, 10 if chosen.quick else 200)
+    curves = {"gradient descent": [ours], "CMA-ES": evolved, "Nelder-Mead": [simplex]}
+    draw_curves(folder / "curves.png", curves, "distance, m", GOAL)
+    draw_landscape(folder / "landscape.png", task, ours)
+    with torch.no_grad():
+        qs, qds = task.motion(ours.best[None])
+    write_motion(folder, simulator(1).model, qs[:, 0], DT, camera=VIEW)
+
+    print(f"friction {float(ours.best):.5f}: at x = {float(qs[-1, 0, 0]):.5f} m, with {float(qds[-1, 0, 0]):.1g} m/s")
+    for name, runs in curves.items():
+        for run in runs:
+            reached = run.reached(GOAL)
+            when = "never" if reached is None else f"after {reached} iterations, {run.seconds[reached]:.2f} s"
+            print(f"{name}: below {1e3 * GOAL:g} mm {when}; {1e3 * run.losses[-1]:.2g} mm after {len(run.losses) - 1}")
+    return write_summary(folder, {
+        "friction": float(ours.best), "x": float(qs[-1, 0, 0]), "speed": float(qds[-1, 0, 0]), "goal": GOAL,
+        "runs": {name: [as_dict(run, GOAL) for run in runs] for name, runs in curves.items()},
+    })  # fmt: skip
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,60 @@
+"""A Panda arm throws a ball to a point in the air: torques of every step by gradient descent, beside CMA-ES.
+
+    python examples/throw.py            # about a minute; curves, film and USD stage in out/throw
+    python examples/throw.py --quick    # some seconds
+
+The arm's seven torques and the fingers' two forces in each of the 50 steps are the 450 unknowns; all start from zero,
+so that at first the arm falls. After 0.3 s the fingers are told to open. The loss is the distance of the ball from the
+target at the end.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from pathlib import Path
+
+import torch
+from toolbox import contest, options, write_motion, write_summary
+
+import warp_articulated as wa
+
+DT, STEPS, RELEASE = 0.01, 50, 30
+TARGET = torch.tensor([0.2679, 0.2135, 0.6616])
+OPEN = 20.0  # N, that parts a finger from the ball against its spring
+GOAL = 0.02  # m
+VIEW = wa.Camera(eye=(1.9, 1.5, 1.2), target=(0.1, 0.1, 0.55), fov=35.0)
+
+
+@cache
+def simulator(num_envs: int) -> wa.Simulator:
+    return wa.Simulator(wa.load("panda_throw"), num_envs=num_envs, dt=DT)
+
+
+def motion(x: torch.Tensor) -> torch.Tensor:
+    """Positions (STEPS + 1, n, nq) under the torques x (n, STEPS * nu)."""
+    sim = simulator(len(x))
+    u = x.reshape(len(x), STEPS, sim.model.nu).transpose(0, 1).clone()
+    fingers = [sim.model.drive_names.index(name) for name in ("left_finger", "right_finger")]
+    u[RELEASE:, :, fingers] = u[RELEASE:, :, fingers] + OPEN
+    qs, _ = sim.rollout(*sim.initial_state(), u)
+    return qs
+
+
+def losses(x: torch.Tensor) -> torch.Tensor:
+    """(n,) m, how far the ball is from the target at the end."""
+    ball = motion(x)[-1, :, simulator(len(x)).model.joint_q("root")][:, :3]
+    return (ball - TARGET).norm(dim=1)
+
+
+def main(arguments: list[str] | None = None) -> dict:
+    chosen = options(__doc__, iterations=20).parse_args(arguments)
+    folder = chosen.out or Path("out/throw")
+    folder.mkdir(parents=True, exist_ok=True)
+    start = torch.zeros(STEPS * simulator(1).model.nu)
+    found, summary = contest(losses, start, chosen, folder, goal=GOAL, sigma=2.0, more=2 if chosen.quick else 25)
+    write_motion(folder, simulator(1).model, motion(found.best[None])[:, 0].detach(), DT, camera=VIEW)
+    return write_summary(folder, summary)
+
+
+if __name__ == "__main__":
+    main()
