@@ -35,7 +35,8 @@ PAGE = ROOT / "docs" / "api.md"
 # nothing is forgotten. A name with a dot is not in wa.__all__, but part of the interface.
 SECTIONS: dict[str, tuple[str, ...]] = {
     "Robots and scenes": ("load", "importers.load_urdf", "importers.load_mjcf", "combine", "scene_names", "ModelError"),
-    "Simulation": ("Simulator", "Contacts", "Diagnostics", "retract", "difference"),
+    "Simulation": ("Simulator", "Contacts", "Diagnostics"),
+    "Coordinates": ("retract", "difference", "log_cholesky", "from_log_cholesky"),
     "The model": ("Model", "model.Shape", "model.JointType", "model.ShapeType", "model.DriveType"),
     "Recording": ("Trajectory", "TrajectoryWriter"),
     "Pictures and films": ("render", "render_png", "render_gif", "Camera"),

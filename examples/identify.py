@@ -36,7 +36,7 @@ torch.set_default_dtype(torch.float64)
 
 
 class Parameters:
-    """What is estimated, as one vector theta of deviations from the URDF file, and the parameters that it stands for."""
+    """What is estimated, as one vector theta of deviations from the URDF file, and the parameters it stands for."""
 
     def __init__(self, model: wa.Model):
         self.model = model
@@ -44,7 +44,7 @@ class Parameters:
         guess = {"damping": 0.2, "armature": 0.02, "kp": 300.0, "kd": 8.0, "friction": 0.6}
         self.guess = {name: torch.full((1 if name == "friction" else nu,), value) for name, value in guess.items()}
         spread = {"damping": 0.4, "armature": 0.4, "kp": 0.15, "kd": 0.15, "friction": 0.3}  # of their logarithms
-        self.nominal = log_cholesky(*(torch.tensor(x) for x in (model.mass, model.com, model.inertia)))
+        self.nominal = wa.log_cholesky(*(torch.tensor(x) for x in (model.mass, model.com, model.inertia)))
         # mass, three radii of gyration: relative; shear and centre of mass: against the size of the link
         size = self.nominal[:, 1:4].exp().mean(1, keepdim=True)
         inertial = torch.cat([0.05 * torch.ones(nl, 1), 0.1 * torch.ones(nl, 3), 0.1 * size.expand(-1, 3),
@@ -61,7 +61,7 @@ class Parameters:
 
     def __call__(self, theta: torch.Tensor) -> dict[str, torch.Tensor]:
         """The simulator's parameters; shared by all environments."""
-        mass, com, inertia = from_log_cholesky(self.nominal + theta[self.slices["inertia"]].reshape(-1, 10))
+        mass, com, inertia = wa.from_log_cholesky(self.nominal + theta[self.slices["inertia"]].reshape(-1, 10))
         other = {name: value * torch.exp(theta[self.slices[name]]) for name, value in self.guess.items()}
         free = torch.zeros(self.model.nv - self.model.nu)
         return {
@@ -71,44 +71,12 @@ class Parameters:
         }  # fmt: skip
 
 
-def from_log_cholesky(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Masses, centres of mass and inertias of bodies x (n, 10): any numbers give a body that could exist.
-
-    The pseudo-inertia [[S, h], [h, m]], with S the second moments of mass and h the first ones, is U U^T with
-    U = exp(x0) [[exp(x1), x4, x6, x7], [0, exp(x2), x5, x8], [0, 0, exp(x3), x9], [0, 0, 0, 1]].
-    """
-    zero, one = torch.zeros_like(x[:, 0]), torch.ones_like(x[:, 0])
-    d1, d2, d3 = (x[:, i].exp() for i in (1, 2, 3))
-    rows = [[d1, x[:, 4], x[:, 6], x[:, 7]], [zero, d2, x[:, 5], x[:, 8]], [zero, zero, d3, x[:, 9]],
-            [zero, zero, zero, one]]  # fmt: skip
-    U = torch.stack([torch.stack(row, -1) for row in rows], -2) * x[:, 0, None, None].exp()
-    J = U @ U.mT
-    mass = J[:, 3, 3]
-    com = J[:, :3, 3] / mass[:, None]
-    about_com = J[:, :3, :3] - mass[:, None, None] * com[:, :, None] * com[:, None, :]
-    trace = about_com.diagonal(dim1=1, dim2=2).sum(1)[:, None, None]
-    return mass, com, trace * torch.eye(3) - about_com
-
-
-def log_cholesky(mass: torch.Tensor, com: torch.Tensor, inertia: torch.Tensor) -> torch.Tensor:
-    """(n, 10), the inverse of from_log_cholesky."""
-    trace = inertia.diagonal(dim1=1, dim2=2).sum(1)[:, None, None]
-    S = 0.5 * trace * torch.eye(3) - inertia + mass[:, None, None] * com[:, :, None] * com[:, None, :]
-    h = (mass[:, None] * com)[:, :, None]
-    J = torch.cat([torch.cat([S, h], 2), torch.cat([h.mT, mass[:, None, None]], 2)], 1)
-    U = torch.linalg.cholesky(J.flip(1, 2)).flip(1, 2)  # an upper triangle in place of a lower one
-    scale = U[:, 3:, 3:]
-    V = U / scale
-    return torch.stack([scale[:, 0, 0].log(), V[:, 0, 0].log(), V[:, 1, 1].log(), V[:, 2, 2].log(),
-                        V[:, 0, 1], V[:, 1, 2], V[:, 0, 2], V[:, 0, 3], V[:, 1, 3], V[:, 2, 3]], 1)  # fmt: skip
-
-
 # -- recordings
 
 
 @dataclass
 class Recordings:
-    """n short motions: measured positions (CONTROLS + 1, n, nq), velocities at the start, controls, drives on or off."""
+    """n short motions: measured positions (CONTROLS + 1, n, nq), velocities at the start, controls, drives on/off."""
 
     q: torch.Tensor
     qd: torch.Tensor  # (n, nv)
@@ -325,7 +293,7 @@ def prediction_error(parameters: Parameters, theta: torch.Tensor, data: Recordin
 
 
 def compare(parameters: Parameters, truth: torch.Tensor, found: torch.Tensor, sd: torch.Tensor) -> dict[str, dict]:
-    """By group: relative errors of what a user would look up, before and after, and whether the confidence was right."""
+    """By group: errors of what a user would look up, before and after, and whether the confidence was right."""
     before, after, true = (parameters(theta) for theta in (torch.zeros_like(truth), found, truth))
     joints = slice(-parameters.model.nu, None)
     both = {
@@ -403,16 +371,16 @@ def main(arguments: list[str] | None = None) -> dict:
             for i in range(iterations):
                 costs.append(estimator.improve(lambda c, i=i: bar(i * CONTROLS + c, iterations * CONTROLS)) / samples)
         found, sd = estimator.theta, estimator.deviations()
-        errors = {name: prediction_error(parameters, theta, judged_by)
-                  for name, theta in (("before", torch.zeros_like(found)), ("after", found), ("truth", truth))}  # fmt: skip
+        guesses = {"before": torch.zeros_like(found), "after": found, "truth": truth}
+        errors = {name: prediction_error(parameters, theta, judged_by) for name, theta in guesses.items()}
         results.append({"costs": costs, "prediction": errors, **compare(parameters, truth, found, sd)})
         print(f"seed {seed}: cost per sample {costs[0]:.3g} -> {costs[-1]:.3g} in {iterations} iterations")
         for what in ("base_mm", "joints_mrad"):
             print(f"  held-out motion, {what}: " + ", ".join(f"{name} {e[what]:.3g}" for name, e in errors.items()))
         for name, row in results[-1]["table"].items():
             print(f"  {name:28} {row['before']:8.3g} -> {row['after']:.3g}")
-        print("  within two standard deviations: "
-              + ", ".join(f"{name} {100 * share:.0f} %" for name, share in results[-1]["within_two_sd"].items()))  # fmt: skip
+        shares = [f"{name} {100 * share:.0f} %" for name, share in results[-1]["within_two_sd"].items()]
+        print(f"  within two standard deviations: {', '.join(shares)}")
     draw(folder / "parameters.png", parameters, truth, found, sd, costs)
     # three robots side by side: as recorded, as predicted before, as predicted after
     judge = Estimator(parameters, judged_by)

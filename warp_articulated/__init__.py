@@ -7,6 +7,7 @@ if TYPE_CHECKING:
     from .importers.combine import combine
     from .importers.loading import load
     from .importers.scene_files import scene_names
+    from .inertia import from_log_cholesky, log_cholesky
     from .layout import Camera
     from .model import Model, ModelError
     from .pictures.gif import render_gif
@@ -31,7 +32,9 @@ __all__ = [
     "combine",
     "difference",
     "export_usd",
+    "from_log_cholesky",
     "load",
+    "log_cholesky",
     "render",
     "render_gif",
     "render_png",
@@ -43,6 +46,7 @@ __all__ = [
 _HOMES = {
     "importers.combine": "combine",
     "pictures.gif": "render_gif",
+    "inertia": "from_log_cholesky log_cholesky",
     "layout": "Camera",
     "importers.loading": "load",
     "model": "Model ModelError",
