@@ -4,6 +4,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from . import rl as rl
     from .importers.combine import combine
     from .importers.loading import load
     from .importers.scene_files import scene_names
@@ -58,9 +59,12 @@ _HOMES = {
     "trajectory": "Trajectory TrajectoryWriter",
     "usd": "UsdWriter export_usd",
 }
+_MODULES = ("rl",)  # the same for parts with names of their own
 
 
 def __getattr__(name: str):
+    if name in _MODULES:
+        return import_module(f".{name}", __name__)
     for home, names in _HOMES.items():
         if name in names.split():
             value = getattr(import_module(f".{home}", __name__), name)
@@ -70,4 +74,4 @@ def __getattr__(name: str):
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+    return sorted({*globals(), *__all__, *_MODULES})

@@ -1,0 +1,26 @@
+"""Vectors seen from a robot's body, for observations and rewards."""
+
+from __future__ import annotations
+
+import torch
+
+
+def to_body(quat: torch.Tensor, vector: torch.Tensor) -> torch.Tensor:
+    """World vectors (n, 3) in the axes of a body whose unit quaternions (n, 4) are xyzw."""
+    axis, w = quat[:, :3], quat[:, 3:]
+    turned = 2.0 * torch.linalg.cross(vector, axis)
+    return vector + w * turned + torch.linalg.cross(turned, axis)
+
+
+def up_in_body(quat: torch.Tensor) -> torch.Tensor:
+    """(n, 3) the world's vertical in the axes of the body; (0, 0, 1) if it stands upright."""
+    x, y, z, w = quat.unbind(1)
+    return torch.stack([2.0 * (x * z - w * y), 2.0 * (y * z + w * x), 1.0 - 2.0 * (x * x + y * y)], 1)
+
+
+def leaning(tilt: torch.Tensor, heading: torch.Tensor) -> torch.Tensor:
+    """Quaternions (n, 4) xyzw of bodies that lean by tilt (n, 2) about their x and y and look along heading (n,), rad."""
+    sine, cosine = torch.sin(0.5 * heading), torch.cos(0.5 * heading)
+    x, y = (0.5 * tilt).unbind(1)
+    quat = torch.stack([cosine * x - sine * y, cosine * y + sine * x, sine, cosine], 1)
+    return quat / quat.norm(dim=1, keepdim=True)

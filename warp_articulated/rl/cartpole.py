@@ -1,0 +1,53 @@
+"""A pole on a cart: the smallest task."""
+
+from __future__ import annotations
+
+import torch
+
+from ..importers.loading import load
+from .env import Env
+from .random import Random
+from .state import State
+
+FORCE = 10.0  # N
+FALLEN = 0.5  # rad
+
+
+class Cartpole(Env):
+    """Hold a pole upright, or swing it up, by pushing its cart along a rail of 2.4 m to either side.
+
+    Observation (5): place and speed of the cart, sine and cosine of the pole's angle from the vertical, its rate.
+    Action (1): force, +-10 N. Reward: the cosine, less small costs of place, speeds and force. Balancing ends when the
+    pole leans by more than 0.5 rad; swinging up never does.
+
+    Args:
+        num_envs: copies of it.
+        swing_up: begin with the pole hanging.
+        options: as of `Env`.
+    """
+
+    dt, substeps, episode_length = 5e-3, 4, 300
+
+    def __init__(self, num_envs: int = 1, *, swing_up: bool = False, **options):
+        super().__init__(load("cartpole"), num_envs, **options)
+        self.swing_up = swing_up
+
+    def begin(self, random: Random) -> tuple[torch.Tensor, torch.Tensor]:
+        q, qd = super().begin(random)
+        if self.swing_up:
+            q[:, 1] = torch.pi
+        return q + random.uniform(-0.1, 0.1, 2), qd + random.uniform(-0.1, 0.1, 2)
+
+    def observe(self, state: State) -> torch.Tensor:
+        (x, angle), (speed, rate) = state.q.unbind(1), state.qd.unbind(1)
+        return torch.stack([x, speed, angle.sin(), angle.cos(), rate], 1)
+
+    def control(self, state: State, action: torch.Tensor) -> torch.Tensor:
+        return FORCE * action
+
+    def reward(self, before: State, action: torch.Tensor, after: State) -> torch.Tensor:
+        (x, angle), (speed, rate) = after.q.unbind(1), after.qd.unbind(1)
+        return angle.cos() - 0.05 * x**2 - 0.01 * speed**2 - 0.005 * rate**2 - 0.01 * action[:, 0] ** 2
+
+    def terminated(self, state: State) -> torch.Tensor:
+        return super().terminated(state) if self.swing_up else state.q[:, 1].abs() > FALLEN

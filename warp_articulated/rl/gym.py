@@ -1,0 +1,146 @@
+"""The tasks as Gymnasium's environments: `gymnasium.make_vec` of a batch, `gymnasium.make` of a single one.
+
+Importing this module registers "warp_articulated/Ant-v0" and the like. Arrays are numpy's and carry no gradients: for
+these there is `rl.Env`.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+
+try:
+    import gymnasium
+except ModuleNotFoundError:
+    raise ModuleNotFoundError("warp_articulated.rl.gym needs gymnasium: pip install 'warp-articulated[rl]'.") from None
+
+from gymnasium.vector import AutoresetMode
+from gymnasium.vector.utils import batch_space
+
+from ..pictures.render import render
+from .env import Env
+from .tasks import TASKS, make
+
+PICTURE = (480, 360)  # pixels
+
+
+class VectorEnv(gymnasium.vector.VectorEnv):
+    """A batch of environments; an episode that ends begins anew within the same step.
+
+    info["_final_obs"] (num_envs,) says which ended, info["final_obs"] (num_envs,) has their last observations and None
+    for the others.
+
+    Args:
+        env: the batch.
+    """
+
+    metadata: dict[str, Any] = {"render_modes": [], "autoreset_mode": AutoresetMode.SAME_STEP}  # noqa: RUF012
+
+    def __init__(self, env: Env):
+        self.env = env
+        self.num_envs = env.num_envs
+        self.single_observation_space, self.single_action_space = spaces(env)
+        self.observation_space = batch_space(self.single_observation_space, env.num_envs)
+        self.action_space = batch_space(self.single_action_space, env.num_envs)
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None):
+        """First observations, and {}. options may hold "reset_mask" (num_envs,): where to begin anew."""
+        super().reset(seed=seed)
+        mask = (options or {}).get("reset_mask")
+        with torch.no_grad():
+            observation = self.env.reset(seed) if mask is None else self.env.restart(torch.as_tensor(mask))
+        return observation.cpu().numpy(), {}
+
+    def step(self, actions: np.ndarray):
+        """Observations, rewards, terminations, truncations and info of one control step."""
+        with torch.no_grad():
+            step = self.env.step(_tensor(self.env, "actions", actions))
+        observation, reward, terminated, truncated, final = (x.cpu().numpy() for x in step)
+        info: dict[str, Any] = {}
+        ended = terminated | truncated
+        if ended.any():
+            info = {"final_obs": np.full(self.num_envs, None, object), "_final_obs": ended}
+            for i in np.flatnonzero(ended):
+                info["final_obs"][i] = final[i]
+        # a copy: a task may observe the state itself, and callers write into what they get
+        return observation.copy(), reward, terminated, truncated, info
+
+
+class SingleEnv(gymnasium.Env):
+    """One environment; when its episode ends, its user resets it.
+
+    Args:
+        env: a batch of one.
+        render_mode: "rgb_array" for pictures, or None.
+    """
+
+    metadata: dict[str, Any] = {"render_modes": ["rgb_array"]}  # noqa: RUF012
+
+    def __init__(self, env: Env, render_mode: str | None = None):
+        if env.num_envs != 1:
+            raise ValueError(f"env has {env.num_envs} environments; a gymnasium.Env is a single one.")
+        self.env = env
+        self.render_mode = render_mode
+        self.metadata = {**self.metadata, "render_fps": round(1.0 / env.control_dt)}
+        self.observation_space, self.action_space = spaces(env)
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None):
+        """First observation, and {}."""
+        super().reset(seed=seed)
+        with torch.no_grad():
+            return self.env.reset(seed)[0].cpu().numpy(), {}
+
+    def step(self, action: np.ndarray):
+        """Observation, reward, terminated, truncated and {} of one control step."""
+        env = self.env
+        with torch.no_grad():
+            # not env.step, which would go on to the next episode by itself
+            env.state, reward, terminated = env.transition(env.state, _tensor(env, "action", action)[None])
+            observation = env.observe(env.state)[0].cpu().numpy().copy()
+        truncated = bool(env.state.frame >= env.episode_length) and not bool(terminated)
+        return observation, float(reward), bool(terminated), truncated, {}
+
+    def render(self) -> np.ndarray | None:
+        """(height, width, 3) uint8, a picture of where it is now; None without a render_mode."""
+        return None if self.render_mode is None else render(self.env.model, self.env.state.q, size=PICTURE)
+
+
+def spaces(env: Env) -> tuple[gymnasium.spaces.Box, gymnasium.spaces.Box]:
+    """Of observations, which have no bounds, and of actions, in [-1, 1]."""
+    dtype = np.float32 if env.dtype == torch.float32 else np.float64
+    observation = gymnasium.spaces.Box(-np.inf, np.inf, (env.observation_size,), dtype)
+    return observation, gymnasium.spaces.Box(-1.0, 1.0, (env.action_size,), dtype)
+
+
+def make_vector(task: str, num_envs: int = 1, **options) -> VectorEnv:
+    """What gymnasium.make_vec calls; options are those of the task's class."""
+    return VectorEnv(make(task, num_envs, **options))
+
+
+def make_single(task: str, render_mode: str | None = None, **options) -> SingleEnv:
+    """What gymnasium.make calls; options are those of the task's class."""
+    return SingleEnv(make(task, **options), render_mode)
+
+
+def _tensor(env: Env, name: str, value) -> torch.Tensor:
+    try:
+        return torch.as_tensor(np.asarray(value), dtype=env.dtype, device=env.device)
+    except (TypeError, ValueError):
+        raise TypeError(f"{name} is a {type(value).__name__}; it must be an array of numbers.") from None
+
+
+def _register() -> None:
+    ids: dict[str, dict] = {task: {"task": task} for task in TASKS if task != "PendulumReach"}
+    ids |= {f"PendulumReach{n}": {"task": "PendulumReach", "n": n} for n in range(1, 8)}
+    for name, options in ids.items():
+        gymnasium.register(
+            f"warp_articulated/{name}-v0",
+            entry_point=f"{__name__}:make_single",
+            vector_entry_point=f"{__name__}:make_vector",
+            kwargs=options,
+        )
+
+
+_register()

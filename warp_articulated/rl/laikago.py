@@ -1,0 +1,143 @@
+"""A Laikago stands, and walks as it is told, on feet that push against ground of unknown friction."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+import numpy as np
+import torch
+
+from .. import checks
+from ..importers.loading import load
+from .axes import leaning, to_body, up_in_body
+from .env import Env
+from .random import Random
+from .state import State
+
+STROKE = 0.4  # rad, that an action of 1 moves a drive's target
+FRICTION = 0.8
+PUSH_EVERY = 4.0  # s, on average
+
+
+class LaikagoStand(Env):
+    """Come to stand from a disturbed pose, and keep standing while being pushed.
+
+    Observation (45): velocity and angular velocity of the trunk and the vertical, in body axes, 12 joint angles from
+    the stand, 12 joint rates, the last action. Action (12): targets of the position drives, +-0.4 rad about the stand.
+    Reward: 1, less what height, tilt, speeds and actions cost. Ends when the trunk is below 0.2 m or tilted by more
+    than 60 degrees. Only toes touch the ground: an episode ends before the rest of a robot would.
+
+    Args:
+        num_envs: copies of it.
+        push: m/s, by which the trunk's horizontal velocity jumps at most, at random moments, every 4 s on average.
+        options: as of `Env`.
+    """
+
+    dt, substeps, episode_length = 5e-3, 4, 500
+
+    def __init__(self, num_envs: int = 1, *, push: float = 0.5, **options):
+        checks.positive("push", push, zero=True)
+        model = load("laikago_feet")
+        super().__init__(replace(model, pair_friction=np.full(len(model.pairs), FRICTION)), num_envs, **options)
+        self.push = push
+        self._rest = self._like.new_tensor(self.model.q0[7:].copy())
+        self._hold = self._like.new_tensor(self.model.u0.copy())
+        self._height = float(self.model.q0[2])
+
+    def begin(self, random: Random) -> tuple[torch.Tensor, torch.Tensor]:
+        """Turned, tilted and bent at random, high enough for the toes to be above the ground."""
+        q, qd = super().begin(random)
+        q[:, 2] += random.uniform(0.03, 0.07)
+        q[:, 3:7] = leaning(random.uniform(-0.1, 0.1, 2), random.uniform(-torch.pi, torch.pi))
+        q[:, 7:] += random.uniform(-0.1, 0.1, 12)
+        return q, qd + random.uniform(-0.3, 0.3, 18)
+
+    def memory(self, random: Random) -> dict[str, torch.Tensor]:
+        return {"action": self._like.new_zeros(len(random), 12)}
+
+    def remember(self, before: State, action: torch.Tensor, after: State) -> Mapping[str, torch.Tensor]:
+        return {**after.memory, "action": action}
+
+    def disturb(self, state: State) -> tuple[torch.Tensor, torch.Tensor]:
+        if self.push == 0.0:
+            return state.q, state.qd
+        draw = self.random(state).uniform(-1.0, 1.0, 3)
+        now = draw[:, 2:].abs() < self.control_dt / PUSH_EVERY
+        kick = torch.where(now, self.push * draw[:, :2], 0.0)
+        return state.q, state.qd + torch.nn.functional.pad(kick, (0, 16))
+
+    def control(self, state: State, action: torch.Tensor) -> torch.Tensor:
+        return self._hold + STROKE * action
+
+    def observe(self, state: State) -> torch.Tensor:
+        velocity, spin, up = self.trunk(state)
+        joints = state.q[:, 7:] - self._rest
+        return torch.cat([velocity, spin, up, joints, state.qd[:, 6:], state.memory["action"]], 1)
+
+    def reward(self, before: State, action: torch.Tensor, after: State) -> torch.Tensor:
+        sag = after.q[:, 2] - self._height
+        motion = 0.1 * (after.qd[:, :6] ** 2).sum(1) + 1e-3 * (after.qd[:, 6:] ** 2).sum(1)
+        tilt = 1.0 - up_in_body(after.q[:, 3:7])[:, 2]
+        return 1.0 - 20.0 * sag**2 - tilt - motion - 0.01 * (action**2).sum(1)
+
+    def terminated(self, state: State) -> torch.Tensor:
+        return (state.q[:, 2] < 0.2) | (up_in_body(state.q[:, 3:7])[:, 2] < 0.5)
+
+    def trunk(self, state: State) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        """(n, 3) each, in body axes: velocity, m/s, angular velocity, rad/s, and the world's vertical."""
+        quat = state.q[:, 3:7]
+        return to_body(quat, state.qd[:, :3]), to_body(quat, state.qd[:, 3:6]), up_in_body(quat)
+
+
+class LaikagoWalk(LaikagoStand):
+    """Walk at a commanded velocity, with a body and a ground that differ from episode to episode.
+
+    Observation (48): that of LaikagoStand and the command: forward and sideways velocity, m/s, and turning rate, rad/s.
+    Action and end as there. Reward: how well the command is followed, less what hopping, tilting and jerks cost.
+
+    Args:
+        num_envs: copies of it.
+        randomise: draw the trunk's mass, the friction and the gains of the drives anew for every episode.
+        push: as of LaikagoStand.
+        options: as of `Env`.
+    """
+
+    COMMANDS = ((-0.5, 1.0), (-0.3, 0.3), (-0.6, 0.6))  # least and most of each
+    MASS, GAINS, GROUND = (0.8, 1.3), (0.85, 1.15), (0.4, 1.2)  # factor, factor, coefficient of friction
+
+    def __init__(self, num_envs: int = 1, *, randomise: bool = True, push: float = 0.5, **options):
+        super().__init__(num_envs, push=push, **options)
+        self.randomise = randomise
+
+    def memory(self, random: Random) -> dict[str, torch.Tensor]:
+        low, high = self._like.new_tensor(self.COMMANDS).unbind(1)
+        return {**super().memory(random), "command": random.uniform(low, high, 3)}
+
+    def vary(self, random: Random) -> dict[str, torch.Tensor]:
+        if not self.randomise:
+            return {}
+        usual = {name: value[:1] for name, value in self.sim.params.items()}  # one row: all are the same
+        load = torch.ones(len(random), self.model.num_links, dtype=self.dtype, device=self.device)
+        load[:, 0] = random.uniform(*self.MASS)
+        stiff, damped = random.uniform(*self.GAINS, 2, 1).unbind(1)
+        return {
+            "mass": load * usual["mass"],
+            "inertia": load[:, :, None, None] * usual["inertia"],
+            "kp": stiff * usual["kp"],
+            "kd": damped * usual["kd"],
+            "friction": random.uniform(*self.GROUND, 1).expand(-1, len(self.model.pairs)),
+        }
+
+    def observe(self, state: State) -> torch.Tensor:
+        return torch.cat([super().observe(state), state.memory["command"]], 1)
+
+    def reward(self, before: State, action: torch.Tensor, after: State) -> torch.Tensor:
+        velocity, spin, up = self.trunk(after)
+        command = after.memory["command"]
+        astray = ((velocity[:, :2] - command[:, :2]) ** 2).sum(1)
+        turned = (spin[:, 2] - command[:, 2]) ** 2
+        follow = torch.exp(-4.0 * astray) + 0.5 * torch.exp(-4.0 * turned)
+        sway = velocity[:, 2] ** 2 + 0.05 * (spin[:, :2] ** 2).sum(1) + (up[:, :2] ** 2).sum(1)
+        jerk = ((action - before.memory["action"]) ** 2).sum(1)
+        return follow - sway - 0.01 * jerk - 5e-4 * (after.qd[:, 6:] ** 2).sum(1)

@@ -1,0 +1,76 @@
+"""A chain of links swings up to its highest point: the task with which the paper shows policy enhancement."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+
+from ..importers.loading import load
+from ..model import Model
+from .env import Env
+from .state import State
+
+LINK = 0.5  # m
+FRAME = 1.0 / 60.0  # s per control
+PAPER_TORQUE = 10.0  # N m
+
+
+class PendulumReach(Env):
+    """n links of 0.5 m in a plane, horizontal at first; the tip shall get to the highest point within 100 frames.
+
+    Observation (3 n + 1): joint rates, y and z of the end of every link, frame / 100. Action (n): joint torques.
+    Reward: by how much the squared distance to the goal shrinks, so that a return is at most n^2 / 2. The time is
+    limited as part of the task: an episode ends terminated, not truncated.
+
+    Args:
+        n: links, 1 to 7.
+        num_envs: copies of it.
+        torque: "reachable", 1.5 times what holds the horizontal chain, joint by joint; or "paper", 10 N m everywhere,
+            which is less than that for all but the outermost joints, so that the chain has to swing.
+        options: as of `Env`.
+    """
+
+    episode_length = 100
+
+    def __init__(self, n: int, num_envs: int = 1, *, torque: str = "reachable", **options):
+        if n not in range(1, 8):
+            raise ValueError(f"n is {n!r}; it must be a whole number of links from 1 to 7.")
+        if torque not in ("reachable", "paper"):
+            raise ValueError(f"torque is {torque!r}; it must be 'reachable' or 'paper'.")
+        # The outer links of long chains whip around under full torques, the faster the more there are. With these
+        # steps no torques diverge that switch between -1 and 1 at random for a whole episode.
+        substeps = options.pop("substeps", max(4, 2 ** (n - 2)))
+        super().__init__(load(f"pendulum{n}"), num_envs, **{"dt": FRAME / substeps, **options}, substeps=substeps)
+        scale = 1.5 * holding_torques(self.model) if torque == "reachable" else np.full(n, PAPER_TORQUE)
+        self.torque = self._like.new_tensor(scale)
+        """(n,) N m, of an action of 1."""
+        self.goal = self._like.new_tensor([0.0, LINK * n])
+        """(2,) m, y and z of the highest point."""
+
+    def ends(self, q: torch.Tensor) -> torch.Tensor:
+        """(batch, n, 2) m, y and z of the ends of the links."""
+        angle = q.cumsum(1)
+        return LINK * torch.stack([angle.cos(), angle.sin()], 2).cumsum(1)
+
+    def observe(self, state: State) -> torch.Tensor:
+        time = state.frame[:, None].to(self.dtype) / self.episode_length
+        return torch.cat([state.qd, self.ends(state.q).flatten(1), time], 1)
+
+    def control(self, state: State, action: torch.Tensor) -> torch.Tensor:
+        return self.torque * action
+
+    def reward(self, before: State, action: torch.Tensor, after: State) -> torch.Tensor:
+        return self._distance2(before) - self._distance2(after)
+
+    def terminated(self, state: State) -> torch.Tensor:
+        return state.frame >= self.episode_length
+
+    def _distance2(self, state: State) -> torch.Tensor:
+        return ((self.ends(state.q)[:, -1] - self.goal) ** 2).sum(1)
+
+
+def holding_torques(model: Model) -> np.ndarray:
+    """(n,) N m that hold a horizontal chain against gravity, the masses sitting at the ends of the links."""
+    n = model.num_links
+    arms = LINK * np.clip(np.arange(n)[None] - np.arange(n)[:, None] + 1, 0, None)  # of mass k about joint i
+    return -model.gravity[2] * arms @ model.mass

@@ -1,0 +1,88 @@
+"""Ant and hopper run forward, as in Gymnasium's tasks of these names, whose observations and actions they share."""
+
+from __future__ import annotations
+
+import torch
+
+from ..importers.loading import load
+from .axes import to_body
+from .env import Env
+from .random import Random
+from .state import State
+
+# Gymnasium's file names the actuators in this order; ours is that of the joints
+ANT_ACTIONS = ("hip_4", "ankle_4", "hip_1", "ankle_1", "hip_2", "ankle_2", "hip_3", "ankle_3")
+
+
+class Ant(Env):
+    """A four-legged ant runs along x.
+
+    Observation (27), as the first 27 numbers of Gymnasium's Ant-v5: height, quaternion wxyz, 8 joint angles, velocity
+    of the torso in world axes and its angular velocity in body axes, 8 joint rates. Action (8), in the order of Ant-v5:
+    joint torques, +-150 N m. Reward: dx/dt - 0.5 |a|^2 + 1. Ends when the torso's height leaves [0.2, 1] m.
+
+    Args:
+        num_envs: copies of it.
+        options: as of `Env`.
+    """
+
+    dt, substeps, episode_length = 5e-3, 10, 1000
+
+    def __init__(self, num_envs: int = 1, **options):
+        super().__init__(load("ant"), num_envs, **options)
+        order = [ANT_ACTIONS.index(name) for name in self.model.drive_names]
+        self._order = torch.tensor(order, device=self.device)
+
+    def begin(self, random: Random) -> tuple[torch.Tensor, torch.Tensor]:
+        q, qd = super().begin(random)
+        q[:, 2:] += random.uniform(-0.1, 0.1, 13)
+        q[:, 3:7] /= q[:, 3:7].norm(dim=1, keepdim=True)
+        return q, qd + 0.1 * random.normal(14)
+
+    def observe(self, state: State) -> torch.Tensor:
+        q, qd = state.q, state.qd
+        spin = to_body(q[:, 3:7], qd[:, 3:6])
+        return torch.cat([q[:, 2:3], q[:, 6:7], q[:, 3:6], q[:, 7:], qd[:, :3], spin, qd[:, 6:]], 1)
+
+    def control(self, state: State, action: torch.Tensor) -> torch.Tensor:
+        return action[:, self._order]  # the model's gear makes torques of it
+
+    def reward(self, before: State, action: torch.Tensor, after: State) -> torch.Tensor:
+        forward = (after.q[:, 0] - before.q[:, 0]) / self.control_dt
+        return forward - 0.5 * (action**2).sum(1) + 1.0
+
+    def terminated(self, state: State) -> torch.Tensor:
+        height = state.q[:, 2]
+        return (height < 0.2) | (height > 1.0)
+
+
+class Hopper(Env):
+    """A one-legged hopper in a plane hops along x.
+
+    Observation (11), as of Gymnasium's Hopper-v5: height, pitch, 3 joint angles, and the rates of x and of these,
+    clipped to +-10. Action (3): joint torques, +-200 N m. Reward: dx/dt + 1 - 0.001 |a|^2. Ends when the torso is below
+    0.7 m or leans by more than 0.2 rad.
+
+    Args:
+        num_envs: copies of it.
+        options: as of `Env`.
+    """
+
+    dt, substeps, episode_length = 2e-3, 4, 1000
+
+    def __init__(self, num_envs: int = 1, **options):
+        super().__init__(load("hopper"), num_envs, **options)
+
+    def begin(self, random: Random) -> tuple[torch.Tensor, torch.Tensor]:
+        q, qd = super().begin(random)
+        return q + random.uniform(-5e-3, 5e-3, 6), qd + random.uniform(-5e-3, 5e-3, 6)
+
+    def observe(self, state: State) -> torch.Tensor:
+        return torch.cat([state.q[:, 1:], state.qd.clamp(-10.0, 10.0)], 1)
+
+    def reward(self, before: State, action: torch.Tensor, after: State) -> torch.Tensor:
+        forward = (after.q[:, 0] - before.q[:, 0]) / self.control_dt
+        return forward + 1.0 - 1e-3 * (action**2).sum(1)
+
+    def terminated(self, state: State) -> torch.Tensor:
+        return (state.q[:, 1] < 0.7) | (state.q[:, 2].abs() > 0.2)
