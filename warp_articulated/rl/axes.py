@@ -19,7 +19,7 @@ def up_in_body(quat: torch.Tensor) -> torch.Tensor:
 
 
 def leaning(tilt: torch.Tensor, heading: torch.Tensor) -> torch.Tensor:
-    """Quaternions (n, 4) xyzw of bodies that lean by tilt (n, 2) about their x and y and look along heading (n,), rad."""
+    """Quaternions (n, 4) xyzw of bodies that lean by tilt (n, 2) about x and y and look along heading (n,), in rad."""
     sine, cosine = torch.sin(0.5 * heading), torch.cos(0.5 * heading)
     x, y = (0.5 * tilt).unbind(1)
     quat = torch.stack([cosine * x - sine * y, cosine * y + sine * x, sine, cosine], 1)

@@ -1,0 +1,196 @@
+"""The environments in Gymnasium and rsl_rl: their checkers are content, and nothing is lost on the way."""
+
+import subprocess
+import sys
+import warnings
+
+import gymnasium
+import numpy as np
+import pytest
+import torch
+from gymnasium.utils import env_checker
+from gymnasium.vector import AutoresetMode
+from rl_kernels import make
+from rsl_rl.runners import OnPolicyRunner
+from rsl_rl.utils import check_nan
+
+import warp_articulated as wa
+from warp_articulated.rl import gym
+from warp_articulated.rl.rsl import RslEnv
+
+
+@pytest.fixture(autouse=True)
+def shared_kernels(monkeypatch):
+    monkeypatch.setattr(gym, "make", make)
+
+
+def vector(task="Cartpole", num_envs=3, **options):
+    return gymnasium.make_vec(f"warp_articulated/{task}-v0", num_envs=num_envs, **options)
+
+
+# -- Gymnasium
+
+
+def test_gymnasiums_checker_is_content():
+    env = gymnasium.make("warp_articulated/Cartpole-v0").unwrapped
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        env_checker.check_env(env)
+    told = [str(w.message) for w in caught if issubclass(w.category, UserWarning)]
+    assert all("observation space" in text and "infinity" in text for text in told), told  # speeds have no bounds
+
+
+def test_the_checks_that_apply_to_batches_are_content():
+    env = vector()
+    env_checker.check_reset_seed_determinism(env)
+    env_checker.check_reset_return_type(env)
+    env_checker.check_reset_options(env)
+    assert env.metadata["autoreset_mode"] is AutoresetMode.SAME_STEP
+    assert env.observation_space.shape == (3, 5) and env.single_observation_space.shape == (5,)
+    assert env.action_space.shape == (3, 1) and env.action_space.high.max() == 1
+    observation, reward, terminated, truncated, info = env.step(env.action_space.sample())
+    assert env.observation_space.contains(observation) and info == {}
+    assert reward.shape == terminated.shape == truncated.shape == (3,)
+    assert terminated.dtype == truncated.dtype == np.bool_
+
+
+def test_every_task_has_an_id():
+    ids = {name for name in gymnasium.registry if name.startswith("warp_articulated/")}
+    chains = {f"PendulumReach{n}" for n in range(1, 8)}
+    tasks = set(wa.rl.TASKS) - {"PendulumReach"} | chains
+    assert ids == {f"warp_articulated/{task}-v0" for task in tasks}
+    env = vector("PendulumReach3", 2, torque="paper")
+    assert env.action_space.shape == (2, 3) and env.env.torque[0] == 10
+    assert "PendulumReach3" in repr(env)
+
+
+def test_a_batch_is_what_the_environment_is():
+    env, plain = vector(), make("Cartpole", 3)
+    observation, _ = env.reset(seed=5)
+    assert np.array_equal(observation, plain.reset(5).numpy())
+    generator = np.random.default_rng(0)
+    ended = 0
+    for _ in range(80):
+        action = generator.uniform(-1, 1, (3, 1)).astype(np.float32)
+        ours, step = env.step(action), plain.step(torch.as_tensor(action))
+        for x, y in zip(ours[:4], step, strict=False):
+            assert np.array_equal(x, y.numpy())
+        info = ours[4]
+        over = (step.terminated | step.truncated).numpy()
+        assert bool(info) == over.any()
+        for k in np.flatnonzero(over):
+            assert info["_final_obs"][k] and np.array_equal(info["final_obs"][k], step.final_observation[k].numpy())
+            ended += 1
+    assert ended > 2
+
+
+def test_what_a_batch_returns_may_be_written_into():
+    env = vector()
+    first, _ = env.reset(seed=0)
+    observation = env.step(np.zeros((3, 1), np.float32))[0]
+    again = env.env.observe(env.env.state).numpy().copy()
+    observation[:] = 7.0
+    first[:] = 7.0
+    assert np.array_equal(env.env.observe(env.env.state).numpy(), again)
+
+
+def test_part_of_a_batch_is_reset_by_a_mask():
+    env = vector()
+    before, _ = env.reset(seed=0)
+    after, _ = env.reset(options={"reset_mask": np.array([False, True, False])})
+    assert (before == after).all(1).tolist() == [True, False, True]
+
+
+def test_gymnasiums_wrappers_count_episodes():
+    env = gymnasium.wrappers.vector.RecordEpisodeStatistics(vector(episode_length=4, swing_up=True))
+    env.reset(seed=0)
+    infos = [env.step(np.zeros((3, 1), np.float32))[4] for _ in range(4)]
+    assert infos[-1]["episode"]["l"].tolist() == [4, 4, 4] and infos[2] == {}
+
+
+def test_a_single_environment_waits_for_its_reset():
+    env = gymnasium.make("warp_articulated/Cartpole-v0", episode_length=3, swing_up=True)
+    env.reset(seed=1)
+    steps = [env.step(np.ones(1, np.float32)) for _ in range(3)]
+    assert [s[2:4] for s in steps] == [(False, False), (False, False), (False, True)]
+    assert env.unwrapped.env.state.frame.item() == 3  # where it ended, for a last picture
+    env.reset()
+    assert env.unwrapped.env.state.frame.item() == 0
+
+
+def test_a_single_environment_shows_itself():
+    env = gymnasium.make("warp_articulated/Cartpole-v0", render_mode="rgb_array")
+    env.reset(seed=0)
+    first = env.render()
+    for _ in range(20):
+        env.step(np.ones(1, np.float32))
+    assert first.shape == (360, 480, 3) and first.dtype == np.uint8 and (first != env.render()).any()
+    assert env.metadata["render_fps"] == 50
+
+
+def test_bad_input_is_refused_by_a_sentence():
+    env = vector()
+    env.reset()
+    with pytest.raises(ValueError, match=r"action has shape \(3, 2\); it must be \(3, 1\)\."):
+        env.step(np.zeros((3, 2)))
+    with pytest.raises(TypeError, match="actions is a str; it must be an array of numbers"):
+        env.step("left")
+    with pytest.raises(ValueError, match=r"env has 2 environments; a gymnasium\.Env is a single one"):
+        gym.SingleEnv(make("Cartpole", 2))
+
+
+# -- rsl_rl
+
+NETWORK = {"class_name": "MLPModel", "hidden_dims": [16]}
+SETTINGS = {
+    "num_steps_per_env": 8,
+    "save_interval": 100,
+    "obs_groups": {"actor": ["policy"], "critic": ["policy"]},
+    "algorithm": {"class_name": "PPO", "num_learning_epochs": 1, "num_mini_batches": 1},
+    "actor": {**NETWORK, "distribution_cfg": {"class_name": "GaussianDistribution", "init_std": 1.0}},
+    "critic": NETWORK,
+}
+
+
+def test_rsl_rl_learns_in_it():
+    torch.manual_seed(0)
+    env = RslEnv(make("Cartpole", 4, dtype="float32"))
+    runner = OnPolicyRunner(env, {**SETTINGS}, log_dir=None, device="cpu")
+    before = [p.detach().clone() for p in runner.alg.actor.parameters()]
+    runner.learn(2, init_at_random_ep_len=True)
+    assert any(not torch.equal(a, b) for a, b in zip(before, runner.alg.actor.parameters(), strict=True))
+    assert not any(x.is_inference() for x in (env.env.state.q, env.env.state.frame, env.get_observations()["policy"]))
+
+
+def test_rsl_rl_gets_what_the_environment_says():
+    env, plain = RslEnv(make("Cartpole", 3, episode_length=4)), make("Cartpole", 3, episode_length=4)
+    assert torch.equal(env.get_observations()["policy"], plain.reset())
+    assert (env.num_envs, env.num_actions, env.max_episode_length) == (3, 1, 4)
+    env.episode_length_buf = torch.tensor([0, 1, 3])
+    action = torch.zeros(3, 1)
+    with torch.inference_mode():
+        observation, reward, done, extras = env.step(action)
+    step = plain.step(action)
+    check_nan(observation, reward, done)
+    assert torch.equal(reward, step.reward) and torch.equal(observation["policy"][:2], step.observation[:2])
+    assert done.tolist() == [0, 0, 1] and extras["time_outs"].tolist() == [False, False, True]
+    assert env.episode_length_buf.tolist() == [1, 2, 0] and observation.batch_size == (3,)
+
+
+# -- without them
+
+
+def test_the_environments_need_neither_and_the_adapters_say_what_they_need():
+    code = (
+        "import sys; sys.modules['gymnasium'] = sys.modules['rsl_rl'] = None;"
+        "import warp_articulated as wa; assert 'torch' not in sys.modules; assert 'rl' in dir(wa); wa.rl.Ant;"
+        "import importlib\n"
+        "for name, package in (('gym', 'gymnasium'), ('rsl', 'rsl-rl-lib')):\n"
+        "    try:\n"
+        "        importlib.import_module(f'warp_articulated.rl.{name}')\n"
+        "    except ModuleNotFoundError as error:\n"
+        "        assert str(error).startswith(f'warp_articulated.rl.{name} needs {package}: pip install'), error\n"
+        "    else:\n"
+        "        raise SystemExit(f'{name} was imported')\n"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)

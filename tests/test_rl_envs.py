@@ -1,0 +1,433 @@
+"""Environments of reinforcement learning: gradients, resets, seeds, tasks, and what is refused."""
+
+from dataclasses import replace
+
+import gymnasium
+import numpy as np
+import pytest
+import torch
+from rl_kernels import make, share
+
+import warp_articulated as wa
+from warp_articulated import rl
+from warp_articulated.rl.random import Random, seeded
+from warp_articulated.rotations import quat_to_matrix
+
+
+def actions(env, steps, seed=0, size=1.0):
+    """(steps, num_envs, action_size) at random in [-size, size]."""
+    generator = torch.Generator().manual_seed(seed)
+    draw = torch.rand(steps, env.num_envs, env.action_size, generator=generator, dtype=torch.float64)
+    return (size * (2 * draw - 1)).to(env.dtype)
+
+
+def play(env, controls, seed=0):
+    env.reset(seed)
+    return [env.step(a) for a in controls]
+
+
+def same(a, b):
+    """Two states, or results of steps, to the last bit."""
+    if isinstance(a, rl.State):
+        pairs = []
+        a.map(lambda x, y: pairs.append((x, y)) or x, b)
+    else:
+        pairs = list(zip(a, b, strict=True))
+    return all(torch.equal(x, y) for x, y in pairs)
+
+
+# -- gradients
+
+
+@pytest.mark.parametrize(("task", "options"), [("PendulumReach", {"n": 3}), ("LaikagoStand", {})])
+def test_gradient_of_a_return_is_that_of_differences(task, options):
+    env = make(task, 2, dtype="float64", **options)
+    start, controls = env.fresh(2, 5), actions(env, 12, size=0.8)  # 12 frames: Laikago has landed
+
+    def returns(controls, qd):
+        env.state = replace(start, qd=qd)
+        return sum(env.step(a).reward for a in controls)
+
+    inputs = [controls.clone().requires_grad_(), start.qd.clone().requires_grad_()]
+    slopes = torch.autograd.grad(returns(*inputs).sum(), inputs)
+    directions = [torch.randn(x.shape, generator=torch.Generator().manual_seed(1), dtype=x.dtype) for x in inputs]
+    ahead, behind = (returns(*(x + h * d for x, d in zip(inputs, directions))).detach() for h in (1e-5, -1e-5))
+    expected = (ahead - behind).sum() / 2e-5
+    found = sum((s * d).sum() for s, d in zip(slopes, directions))
+    assert abs(found - expected) < 1e-6 * abs(expected)  # h^2 and rounding / h, each times some hundred
+
+
+def test_gradients_end_where_an_episode_began_and_go_on_elsewhere():
+    env = make("PendulumReach", 2, n=2, dtype="float64")
+    controls = actions(env, 6).requires_grad_()
+
+    def last_reward(restart):
+        env.reset(0)
+        for k, action in enumerate(controls):
+            if k == 3 and restart:
+                env.restart(torch.tensor([True, False]))
+            step = env.step(action)
+        return step.reward
+
+    whole = torch.autograd.grad(last_reward(False).sum(), controls)[0]
+    cut = torch.autograd.grad(last_reward(True).sum(), controls)[0]
+    assert torch.equal(cut[:, 1], whole[:, 1]) and whole[:3].abs().min() > 0
+    assert torch.equal(cut[:3, 0], torch.zeros_like(cut[:3, 0])) and cut[3:, 0].abs().min() > 0
+
+
+def test_detach_cuts_the_gradient():
+    env = make("PendulumReach", 1, n=2, dtype="float64")
+    first, second = actions(env, 2).requires_grad_()
+    env.reset()
+    env.step(first)
+    env.detach()
+    slopes = torch.autograd.grad(env.step(second).reward.sum(), (first, second), allow_unused=True)
+    assert slopes[0] is None and slopes[1].abs().min() > 0
+
+
+# -- episodes
+
+
+def test_an_environment_that_begins_anew_disturbs_no_other():
+    env = make("Cartpole", 4)
+    calm = actions(env, 20, size=0.1)  # too short to fall
+    pushed = calm.clone()
+    pushed[:, 0] = 1.0  # falls, again and again
+    quiet, noisy = play(env, calm), play(env, pushed)
+    assert any(s.terminated[0] for s in noisy) and not any(s.terminated.any() for s in quiet)
+    for a, b in zip(quiet, noisy, strict=True):
+        assert same([x[1:] for x in a], [x[1:] for x in b])
+
+
+def test_the_same_seed_leads_to_the_same_trajectory_for_any_batch_size():
+    few, many = make("LaikagoWalk", 2, episode_length=3), make("LaikagoWalk", 5, episode_length=3)
+    controls = actions(many, 8)  # through two ends of episodes
+    first, again = play(many, controls, seed=3), play(many, controls, seed=3)
+    alone, other = play(few, controls[:, :2], seed=3), play(many, controls, seed=4)
+    assert all(same(a, b) for a, b in zip(first, again, strict=True))
+    assert all(same([x[:2] for x in a], b) for a, b in zip(first, alone, strict=True))
+    assert not torch.equal(first[0].observation, other[0].observation)
+
+
+def test_episodes_go_on_to_others():
+    env = make("Cartpole", 2)
+    first, second = env.reset(), env.reset()
+    assert not torch.equal(first, second) and not torch.equal(first[0], first[1])
+    assert torch.equal(env.reset(seed=env.seed), first)
+
+
+def test_transition_is_what_step_does_and_moves_nothing():
+    env = make("LaikagoWalk", 32)
+    controls = actions(env, 20)
+    env.reset()
+    pushes = 0
+    for action in controls:
+        before = env.state
+        after, reward, terminated = env.transition(before, action)
+        one, *_ = env.transition(before[2:3], action[2:3])  # any batch of states
+        assert env.state is before and same(one, after[2:3])
+        pushes += int((env.disturb(before)[1] != before.qd).any(1).sum())
+        step = env.step(action)
+        going = ~(step.terminated | step.truncated)
+        assert torch.equal(step.reward, reward) and torch.equal(step.terminated, terminated)
+        assert torch.equal(step.final_observation, env.observe(after)) and same(env.state[going], after[going])
+    assert pushes > 0
+
+
+def test_states_can_be_given():
+    env = make("Cartpole", 2)
+    q, qd = torch.tensor([[0.5, 0.1], [0.0, -0.2], [0.1, 0.0]]), torch.zeros(3, 2)
+    after, _, _ = env.transition(replace(env.fresh(3, 0), q=q, qd=qd), torch.zeros(3, 1))
+    expected = env.simulator(3).step(q, qd, torch.zeros(3, 1))
+    assert (
+        torch.equal(after.q, expected[0]) and torch.equal(after.qd, expected[1]) and after.frame.tolist() == [1, 1, 1]
+    )
+
+
+def test_states_are_put_together_and_taken_apart():
+    env = make("LaikagoWalk", 2)
+    a, b = env.fresh(2, 0), env.fresh(3, 1)
+    both = a.map(lambda *x: torch.cat(x), b)
+    assert len(both) == 5 and same(both[2:], b) and same(both[torch.arange(5) < 2], a)
+
+
+def test_the_last_observation_of_an_episode_is_kept():
+    env = make("Cartpole", 3, episode_length=30)
+    controls = torch.zeros(31, 3, 1)
+    controls[:, 0] = 1.0
+    steps = play(env, controls)
+    fall = next(k for k, s in enumerate(steps) if s.terminated[0])
+    step = steps[fall]
+    assert abs(step.final_observation[0, 2]) > np.sin(0.5) > abs(step.observation[0, 2])
+    assert torch.equal(step.final_observation[1:], step.observation[1:])
+    end = steps[29]
+    assert end.truncated.tolist() == [False, True, True] and not end.terminated.any()  # the first began anew meanwhile
+    assert not torch.equal(end.final_observation[1:], end.observation[1:])
+    assert env.state.frame[1:].tolist() == [1, 1]
+
+
+def test_an_environment_that_diverges_ends_and_harms_no_other():
+    env = make("Cartpole", 3, swing_up=True, dtype="float64")
+    controls = actions(env, 2).requires_grad_()
+    whole = play(env, controls)
+    env.reset(0)
+    qd = env.state.qd.clone()
+    qd[0, 1] = 1e7  # rad/s: beyond what the simulator follows
+    env.state = replace(env.state, qd=qd)
+    with pytest.warns(RuntimeWarning, match="1 of 3 environments diverged"):
+        step = env.step(controls[0])
+    assert step.terminated.tolist() == [True, False, False] and step.reward[0] == 0
+    assert torch.isfinite(env.state.qd).all() and env.state.frame.tolist() == [0, 1, 1]
+    assert same([x[1:] for x in step], [x[1:] for x in whole[0]])
+    later = env.step(controls[1])
+    assert same([x[1:] for x in later], [x[1:] for x in whole[1]])
+    slope = torch.autograd.grad(step.reward.sum() + later.reward.sum(), controls)[0]
+    expected = torch.autograd.grad(sum(s.reward.sum() for s in whole), controls)[0]
+    assert torch.equal(slope[:, 1:], expected[:, 1:]) and slope[0, 0] == 0 and torch.isfinite(slope).all()
+
+
+def test_stepping_in_inference_mode_does_not_forbid_gradients_afterwards():
+    env = make("Cartpole", 1, dtype="float64")
+    with torch.inference_mode():
+        env.transition(env.fresh(2, 0), torch.zeros(2, 1, dtype=torch.float64))  # makes a simulator
+    action = torch.zeros(2, 1, dtype=torch.float64, requires_grad=True)
+    _, reward, _ = env.transition(env.fresh(2, 0), action)
+    assert torch.autograd.grad(reward.sum(), action)[0].abs().min() > 0
+
+
+# -- random numbers
+
+
+def test_random_numbers_are_even_and_unrelated():
+    draws = Random(seeded(0, 2000, torch.device("cpu")), torch.empty(0)).uniform(0.0, 1.0, 20)
+    share = torch.histc(draws, 10, 0.0, 1.0) / draws.numel()
+    assert (share - 0.1).abs().max() < 0.006  # four standard deviations of 4000 +- 60
+    other = Random(seeded(1, 2000, torch.device("cpu")), torch.empty(0)).uniform(0.0, 1.0, 20)
+    rows = torch.cat([draws, other], 1).T  # (40, 2000): neither counters nor seeds may be related
+    off = torch.corrcoef(rows) - torch.eye(40)
+    across = torch.corrcoef(torch.stack([draws[:-1].flatten(), draws[1:].flatten()]))[0, 1]  # nor environments
+    assert off.abs().max() < 0.11 and abs(across) < 0.02  # five standard deviations, four
+
+
+def test_normal_numbers_are_normal():
+    x = Random(seeded(0, 5000, torch.device("cpu")), torch.empty(0)).normal(4)
+    assert x.shape == (5000, 4) and abs(x.mean()) < 0.03 and abs(x.var() - 1) < 0.04 and abs((x**4).mean() - 3) < 0.25
+
+
+def test_a_source_of_random_numbers_draws_new_ones_and_the_same_again():
+    keys = seeded(7, 3, torch.device("cpu"))
+    a, b = Random(keys, torch.empty(0)), Random(keys, torch.empty(0))
+    first, second = a.uniform(-1.0, 1.0, 2), a.uniform(-1.0, 1.0, 2)
+    assert not torch.equal(first, second)
+    assert torch.equal(b.uniform(-1.0, 1.0, 4), torch.cat([first, second], 1))  # whatever the pieces
+    assert a.uniform(torch.tensor([0.0, 10.0]), torch.tensor([1.0, 11.0]), 2).floor().tolist() == 3 * [[0.0, 10.0]]
+
+
+# -- randomised parameters and pushes
+
+
+def test_parameters_differ_between_environments_and_count():
+    env = make("LaikagoWalk", 3, push=0.0)
+    env.reset()
+    state = env.state
+    for value in state.params.values():
+        assert not torch.equal(value[0], value[1])
+    assert torch.equal(state.params["mass"][:, 1:], env.sim.params["mass"][:, 1:])  # the legs are as ever
+    # the same state and action with parameters of the model: another motion, in each environment
+    still = torch.zeros(3, 12)
+    landed = state
+    for _ in range(10):
+        landed, _, _ = env.transition(landed, still)
+    ours, usual = (env.transition(s, still)[0] for s in (landed, replace(landed, params={})))
+    assert ((ours.qd - usual.qd).abs().amax(1) > 1e-3).all()
+    expected = env.sim.step(landed.q, landed.qd, env.control(landed, still), params=landed.params)
+    assert torch.equal(ours.qd, expected[1])
+
+
+def test_parameters_are_drawn_anew_where_an_episode_begins():
+    env = make("LaikagoWalk", 3)
+    env.reset()
+    before = env.state
+    env.restart(torch.tensor([False, True, False]))
+    for name, value in env.state.params.items():
+        assert (value == before.params[name]).flatten(1).all(1).tolist() == [True, False, True], name
+    assert not torch.equal(env.state.memory["command"][1], before.memory["command"][1])
+    assert make("LaikagoWalk", 3, randomise=False).fresh(3, 0).params == {}
+
+
+def test_pushes_come_as_often_and_are_as_strong_as_said():
+    env = make("LaikagoStand", 1, push=0.5)
+    state = env.fresh(20_000, 0)
+    kick = env.disturb(state)[1] - state.qd
+    pushed = (kick != 0).any(1)
+    assert abs(pushed.sum() / 20_000 - env.control_dt / 4.0) < 0.002  # five standard deviations
+    assert kick[:, 2:].abs().max() == 0 and 0.45 < kick.abs().max() < 0.5 + 1e-6
+
+
+# -- the tasks
+
+STILL = {  # what happens if nothing is done: least and most frames of the first episodes
+    "Ant": (1000, 1000),
+    "Cartpole": (10, 100),
+    "Hopper": (20, 500),
+    "LaikagoStand": (500, 500),
+    "LaikagoWalk": (500, 500),
+    "PendulumReach": (100, 100),
+}
+
+
+@pytest.mark.parametrize("task", sorted(rl.TASKS))
+def test_a_whole_episode_stays_sane(task):
+    options = {"n": 7} if task == "PendulumReach" else {"push": 0.0} if "Laikago" in task else {}
+    env = make(task, 4, **options)
+    assert env.episode_length == STILL[task][1] or STILL[task][1] < env.episode_length
+    first = torch.full((4,), -1)
+    for kind in ("still", "random"):
+        env.reset(seed=1)
+        controls = actions(env, env.episode_length, size=0.0 if kind == "still" else 1.0)
+        with torch.no_grad():
+            for t, action in enumerate(controls):
+                step = env.step(action)
+                assert all(torch.isfinite(x).all() for x in step) and len(env.sim.diverged) == 0
+                if kind == "still":
+                    first = torch.where((first < 0) & (step.terminated | step.truncated), t + 1, first)
+    least, most = STILL[task]
+    assert (first >= least).all() and (first <= most).all()
+
+
+def upwards(env, state):
+    """An action that swings a chain up: gravity's torques, and a PD law on the accelerations of its joints."""
+    ends = env.ends(state.q)
+    starts = torch.cat([torch.zeros_like(ends[:, :1]), ends[:, :-1]], 1)
+    arms = (ends[:, :, None] - starts[:, None]) * torch.ones(ends.shape[1], ends.shape[1]).tril()[:, :, None]
+    mass = torch.tensor(env.model.mass, dtype=state.q.dtype)
+    weight = 9.81 * torch.einsum("k,nki->ni", mass, arms[..., 0])
+    inertia = torch.einsum("k,nkid,nkjd->nij", mass, arms, arms)
+    goal = torch.zeros_like(state.q)
+    goal[:, 0] = torch.pi / 2
+    wanted = 36.0 * (goal - state.q) - 12.0 * state.qd  # critically damped, 6 rad/s
+    return (weight + (inertia @ wanted[..., None])[..., 0]) / env.torque
+
+
+@pytest.mark.parametrize("n", [2, 7])
+def test_the_goal_of_the_pendulum_can_be_reached(n):
+    env = make("PendulumReach", 1, n=n)
+    env.reset()
+    total = 0.0
+    for _ in range(100):
+        step = env.step(upwards(env, env.state))
+        total += float(step.reward)
+    assert 0.999 * n**2 / 2 < total <= n**2 / 2
+    assert step.terminated.all() and not step.truncated.any()  # the time is part of the task
+
+
+def test_pendulum_has_the_papers_torques_and_ends_where_the_simulator_says():
+    env = make("PendulumReach", 2, n=7)
+    assert abs(float(env.torque[0]) / 1.5 - 291) < 0.5 and make("PendulumReach", 1, n=2, torque="paper").torque[0] == 10
+    q = actions(env, 1, size=2.0)[0]
+    hinges = env.sim.link_poses(q)[:, :, 1:3]
+    assert (env.ends(q)[:, :-1] - hinges[:, 1:]).abs().max() < 1e-6  # a link ends where the next one hangs
+    assert env.observe(replace(env.fresh(2, 0), q=q)).shape == (2, 22)
+
+
+def test_ant_observes_and_acts_as_gymnasiums():
+    theirs = gymnasium.make("Ant-v5").unwrapped
+    theirs.reset(seed=0)
+    env = make("Ant", 1)
+    state = env.fresh(1, 0)
+    state = replace(state, qd=torch.linspace(-2.0, 3.0, 14)[None])
+    q, qd = state.q[0].double().numpy(), state.qd[0].double().numpy()
+    qvel = qd.copy()
+    qvel[3:6] = quat_to_matrix(q[3:7]).T @ qd[3:6]  # MuJoCo's are body axes
+    theirs.set_state(np.concatenate([q[:3], np.roll(q[3:7], 1), q[7:]]), qvel)
+    assert np.abs(env.observe(state)[0].numpy() - theirs._get_obs()[:27]).max() < 1e-6
+    joints = [theirs.model.joint(k).name for k in theirs.model.actuator_trnid[:, 0]]
+    action = torch.linspace(-1.0, 1.0, 8)[None]
+    assert dict(zip(joints, action[0].tolist())) == dict(
+        zip(env.model.drive_names, env.control(state, action)[0].tolist())
+    )
+    assert env.control_dt == pytest.approx(theirs.dt)
+
+
+def test_ant_is_rewarded_for_running_and_for_rest():
+    env = make("Ant", 1)
+    state = env.fresh(1, 0)
+    ahead = replace(state, q=state.q + torch.eye(15)[0] * 0.1)
+    assert env.reward(state, 0.5 * torch.ones(1, 8), ahead).item() == pytest.approx(0.1 / 0.05 - 0.5 * 2.0 + 1.0, 1e-5)
+    heights = torch.tensor([0.1, 0.3, 0.9, 1.1])
+    states = env.fresh(4, 0)
+    states.q[:, 2] = heights
+    assert env.terminated(states).tolist() == [True, False, False, True]
+
+
+def test_laikago_sees_itself_from_its_body():
+    env = make("LaikagoStand", 3)
+    state = env.fresh(3, 0)
+    q = state.q.double().numpy()
+    velocity, spin, up = (x.numpy() for x in env.trunk(state))
+    for k in range(3):
+        R = quat_to_matrix(q[k, 3:7])
+        assert np.abs(velocity[k] - R.T @ state.qd[k, :3].numpy()).max() < 1e-6
+        assert np.abs(spin[k] - R.T @ state.qd[k, 3:6].numpy()).max() < 1e-6
+        assert np.abs(up[k] - R[2]).max() < 1e-6
+        assert np.arccos(R[2, 2]) < 0.15  # it leans by at most 0.1 rad about two axes
+
+
+# -- what is refused
+
+
+class Nothing(rl.Env):
+    """A task that says nothing."""
+
+
+BAD = {
+    "task": (lambda env: rl.make("Anf"), "task is 'Anf'; it must be one of Ant, Cartpole, "),
+    "n": (lambda env: rl.PendulumReach(8), "n is 8; it must be a whole number of links from 1 to 7"),
+    "n, a word": (lambda env: rl.PendulumReach("3"), "n is '3'"),
+    "torque": (lambda env: rl.PendulumReach(1, torque="much"), "torque is 'much'; it must be 'reachable' or 'paper'"),
+    "push": (lambda env: rl.LaikagoStand(push=-1), "push is -1; it must be a number of zero or more"),
+    "num_envs": (lambda env: rl.Cartpole(0), "num_envs is 0; it must be a whole number of at least 1"),
+    "episode_length": (lambda env: rl.Cartpole(episode_length=0), "episode_length is 0; it must be a whole number"),
+    "seed": (lambda env: env.reset(-1), "seed is -1; it must be a whole number of at least 0"),
+    "shape": (lambda env: env.step(torch.zeros(2, 3)), r"action has shape \(2, 3\); it must be \(2, 1\)"),
+    "NaN": (lambda env: env.step(torch.tensor([[0.0], [torch.nan]])), "action has a number that is not finite.* 1"),
+    "dtype": (lambda env: env.step(torch.zeros(2, 1, dtype=torch.float64)), "action is torch.float64"),
+    "list": (lambda env: env.step([[0.0], [0.0]]), "action is a list; it must be a torch tensor"),
+    "mask": (lambda env: env.restart(torch.ones(3, dtype=torch.bool)), r"mask has shape \(3,\) .* must be \(2,\)"),
+    "state": (lambda env: setattr(env, "state", env.fresh(3, 0)), "state has 3 environments; it must have 2"),
+    "option": (lambda env: rl.Cartpole(dt=-1.0), "dt is -1.0; it must be a number above zero"),
+    "no reset": (lambda env: rl.Cartpole().step(torch.zeros(1, 1)), r"no state yet; call reset\(\) before"),
+    "no observe": (lambda env: Nothing(wa.load("cartpole")).reset(), r"Nothing has no observe\(state\)"),
+    "no reward": (lambda env: Nothing(wa.load("cartpole")).reward(*3 * [None]), r"Nothing has no reward\(...\)"),
+}
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_bad_input_is_refused_by_a_sentence(case):
+    env = make("Cartpole", 2)
+    env.reset()
+    call, message = BAD[case]
+    with pytest.raises((ValueError, TypeError, RuntimeError, NotImplementedError), match=message) as caught:
+        call(env)
+    assert str(caught.value).endswith(".")
+
+
+# -- a task of one's own
+
+
+class Spin(rl.Env):
+    """The pole of a cartpole turns fast; written with as little as possible."""
+
+    def observe(self, state):
+        return state.qd
+
+    def reward(self, before, action, after):
+        return after.qd[:, 1]
+
+
+def test_a_task_needs_an_observation_and_a_reward_only():
+    env = share(Spin(wa.load("cartpole"), 2, episode_length=2, device="cpu"))
+    assert torch.equal(env.reset(), torch.zeros(2, 2)) and env.observation_size == 2
+    steps = [env.step(torch.ones(2, 1)) for _ in range(2)]
+    assert torch.equal(steps[0].reward, steps[0].observation[:, 1]) and steps[1].truncated.all()
+    assert torch.equal(steps[1].observation, torch.zeros(2, 2)) and not env.step(torch.ones(2, 1)).truncated.any()
