@@ -349,7 +349,7 @@ def draw(path: Path, parameters: Parameters, truth, found, sd, costs: list[float
 
 
 def main(arguments: list[str] | None = None) -> dict:
-    parser = options(__doc__, iterations=6)
+    parser = options(__doc__, iterations=6, seeds=1)
     parser.add_argument(
         "--recordings", type=int, default=64, help="to learn from (%(default)s); a quarter as many to judge"
     )

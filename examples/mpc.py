@@ -225,7 +225,7 @@ def draw(path: Path, runs: list[dict]) -> None:
 
 
 def main(arguments: list[str] | None = None) -> dict:
-    parser = options(__doc__, iterations=FIRST)
+    parser = options(__doc__, iterations=FIRST, seeds=1)
     parser.add_argument("--robots", type=int, default=16, help="(%(default)s)")
     parser.add_argument("--seconds", type=float, default=2.0, help="that they have to stand up (%(default)s)")
     chosen = parser.parse_args(arguments)
@@ -233,6 +233,7 @@ def main(arguments: list[str] | None = None) -> dict:
     controls = EVERY if chosen.quick else round(chosen.seconds / (DT * HOLD))
     folder = chosen.out or Path("out/mpc")
     folder.mkdir(parents=True, exist_ok=True)
+    torch.set_num_threads(1)  # many small matrices: torch's threads would only get in the simulator's way
     model = wa.load("laikago")
     runs = [stand_up(model, n, seed, controls) for seed in range(seeds)]
     draw(folder / "curves.png", runs)

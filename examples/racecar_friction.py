@@ -1,4 +1,4 @@
-"""Which friction stops a sliding car at x = 0.8 m? One parameter, by gradient descent and without gradients.
+"""Which friction stops a sliding car at x = 0.8 m? One parameter, by Gauss-Newton and without gradients.
 
     python examples/racecar_friction.py           # about half a minute; curves, landscape, film in out/racecar_friction
     python examples/racecar_friction.py --quick   # some seconds
@@ -15,7 +15,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from toolbox import Curve, as_dict, cma_es, descend, draw_curves, options, write_motion, write_summary
+from toolbox import OURS, Curve, as_dict, cma_es, draw_curves, gauss_newton, options, write_motion, write_summary
 
 import warp_articulated as wa
 
@@ -44,13 +44,13 @@ class Braking:
         u = q.new_zeros(self.steps, len(x), sim.model.nu)
         return sim.rollout(q, qd, u, params={"friction": x.clamp_min(0.0).expand(-1, pairs)})
 
-    def losses(self, x: torch.Tensor) -> torch.Tensor:
-        """(n,) m"""
+    def misses(self, x: torch.Tensor) -> torch.Tensor:
+        """(n, 1) m, from x = 0.8 m to where the car is at the end."""
         qs, _ = self.motion(x)
-        return (qs[-1, :, 0] - TARGET).abs()
+        return qs[-1, :, :1] - TARGET
 
 
-def nelder_mead(losses, x: torch.Tensor, evaluations: int) -> Curve:
+def nelder_mead(misses, x: torch.Tensor, evaluations: int) -> Curve:
     """scipy's simplex search, one candidate at a time."""
     from scipy.optimize import minimize
 
@@ -59,7 +59,7 @@ def nelder_mead(losses, x: torch.Tensor, evaluations: int) -> Curve:
     def loss(values: np.ndarray) -> float:
         candidate = torch.tensor(values, dtype=x.dtype)
         with torch.no_grad():
-            value = float(losses(candidate[None]))
+            value = float(misses(candidate[None]).abs())
         curve.add(value, candidate)
         return value
 
@@ -74,7 +74,7 @@ def draw_landscape(path: Path, task: Braking, found: Curve) -> None:
     frictions = torch.linspace(0.0, 2.5 * float(found.best), 200, dtype=torch.float64)[:, None]
     visited = torch.stack(found.visited)
     with torch.no_grad():
-        values, path_values = task.losses(frictions), task.losses(visited)
+        values, path_values = task.misses(frictions).abs(), task.misses(visited).abs()
     figure = Figure(figsize=(5, 3.6), layout="constrained")
     axes = figure.subplots()
     axes.plot(frictions[:, 0], values, color="grey")
@@ -93,17 +93,17 @@ def main(arguments: list[str] | None = None) -> dict:
     folder.mkdir(parents=True, exist_ok=True)
     task = Braking(chosen.seconds)
     start = torch.tensor([FIRST], dtype=torch.float64)
-    descend(task.losses, start, 1)  # compiles: the clock begins afterwards
+    gauss_newton(task.misses, start, 1)  # compiles: the clock begins afterwards
 
-    ours = descend(task.losses, start, chosen.iterations)
+    ours = gauss_newton(task.misses, start, chosen.iterations)
     # cma wants two parameters or more, so that it gets a second one that does nothing
     padded = torch.tensor([FIRST, 0.0], dtype=torch.float64)
     evolved = [
-        cma_es(lambda x: task.losses(x[:, :1]), padded, 10 if chosen.quick else 50, sigma=0.02, seed=seed)
+        cma_es(lambda x: task.misses(x[:, :1]), padded, 10 if chosen.quick else 50, sigma=0.02, seed=seed)
         for seed in range(chosen.seeds)
     ]
-    simplex = nelder_mead(task.losses, start, 10 if chosen.quick else 200)
-    curves = {"gradient descent": [ours], "CMA-ES": evolved, "Nelder-Mead": [simplex]}
+    simplex = nelder_mead(task.misses, start, 10 if chosen.quick else 200)
+    curves = {OURS: [ours], "CMA-ES": evolved, "Nelder-Mead": [simplex]}
     draw_curves(folder / "curves.png", curves, "distance, m", GOAL)
     draw_landscape(folder / "landscape.png", task, ours)
     with torch.no_grad():

@@ -1,7 +1,7 @@
-"""What several examples share: gradient descent, CMA-ES on a batch, the loss curves, and the files of a result.
+"""What several examples share: Gauss-Newton, CMA-ES on a batch, the loss curves, and the files of a result.
 
-A task is a function `losses(x)`: x is (n, size), one candidate per row, the result (n,) with zero as its best value.
-Both searches call it, CMA-ES with its whole population at once.
+A task is a function `misses(x)`: x is (n, size), one candidate per row, the result (n, m) how far each of m quantities
+is from where it should be. The loss is the length of a row. Both searches try many candidates at once, as a batch.
 """
 
 from __future__ import annotations
@@ -19,7 +19,8 @@ import torch
 import warp_articulated as wa
 from warp_articulated.progress import Bar
 
-Losses = Callable[[torch.Tensor], torch.Tensor]
+Misses = Callable[[torch.Tensor], torch.Tensor]
+OURS = "Gauss-Newton"
 
 
 @dataclass
@@ -46,37 +47,52 @@ class Curve:
         return next((i for i, value in enumerate(self.losses) if value <= loss), None)
 
 
-# How far a descent looks along the gradient, in units of Polyak's step
-STEPS = (2.0, 1.0, 0.5, 0.25, 0.1, 0.03, 0.01)
+# Lengths of a Gauss-Newton step that are tried
+LENGTHS = (1.5, 1.0, 0.7, 0.5, 0.35, 0.25, 0.18, 0.12, 0.08, 0.05, 0.03, 0.01)
+GUESSES = 64  # further candidates, where no length helps
 
 
-def descend(
-    losses: Losses, x: torch.Tensor, iterations: int, *, steps: Sequence[float] = STEPS, enough: float = 0.0
-) -> Curve:
-    """Gradient descent from x (size,), with steps that need no tuning.
+def gauss_newton(misses: Misses, x: torch.Tensor, iterations: int, *, seed: int = 0, damping: float = 1e-3) -> Curve:
+    """From x (size,), with the exact gradients of all m misses and nothing to tune.
 
-    Polyak's step goes as far as the loss, were it linear, would need to fall to zero. Contacts make it anything but
-    linear, so several lengths of it are tried, all at once as a batch, and the best is taken.
+    The m gradients come from one backward pass over m copies. The step is the shortest one that would bring every miss
+    to zero if all were linear; several lengths of it are tried at once, as a batch. Where bodies hit each other, a loss
+    is a saw: a hit that comes one step later moves everything by a little, and no gradient knows of that. Where no
+    length gains a tenth, random mixtures of the m gradients are tried: the few directions that move the misses at all.
     """
-    curve, lengths = Curve(), torch.tensor(steps, dtype=x.dtype)[:, None]
-    with Bar("gradient descent") as bar:
+    curve, chance = Curve(), torch.Generator().manual_seed(seed)
+    m = misses(x[None]).shape[1]
+    lengths = torch.tensor(LENGTHS, dtype=x.dtype)[:, None].expand(-1, m)
+    with Bar("gradients") as bar:
         for iteration in range(iterations + 1):
-            x = x.detach().requires_grad_()
-            (loss,) = losses(x[None])
-            curve.add(float(loss), x)
-            if iteration == iterations or curve.losses[-1] <= enough:
+            copies = x.repeat(m, 1).requires_grad_()
+            r = misses(copies)
+            curve.add(float(r[0].detach().norm()), x)
+            if iteration == iterations:
                 break
-            (slope,) = torch.autograd.grad(loss, x)
-            step = slope * (loss / (slope @ slope).clamp_min(1e-30)).detach()
-            candidates = x.detach() - lengths * step
-            with torch.no_grad():
-                x = candidates[torch.nan_to_num(losses(candidates), nan=torch.inf).argmin()]
+            (J,) = torch.autograd.grad(r.diagonal().sum(), copies)  # (m, size)
+            JJ, r = J @ J.T, r[0].detach()
+            inverse = torch.linalg.inv(JJ + (damping * JJ.trace() / m + 1e-30) * torch.eye(m, dtype=x.dtype))
+            for steps in (lengths * r, r.norm() * _guesses(m, chance, x.dtype)):
+                candidates = x - steps @ inverse @ J
+                with torch.no_grad():
+                    found = torch.nan_to_num(misses(candidates).norm(dim=1), nan=torch.inf)
+                if found.min() < curve.losses[-1]:
+                    x = candidates[found.argmin()]
+                if found.min() < 0.9 * curve.losses[-1]:
+                    break
             bar(iteration + 1, iterations, f"loss {curve.losses[-1]:.2g}")
     return curve
 
 
+def _guesses(m: int, chance: torch.Generator, dtype: torch.dtype) -> torch.Tensor:
+    """(GUESSES, m) of either sign, from a hundredth to thirty."""
+    sizes, signs = torch.rand(2, GUESSES, m, generator=chance, dtype=dtype)
+    return 10.0 ** (3.5 * sizes - 2.0) * torch.sign(signs - 0.5)
+
+
 def cma_es(
-    losses: Losses,
+    misses: Misses,
     x: torch.Tensor,
     iterations: int,
     *,
@@ -94,10 +110,10 @@ def cma_es(
     search = cma.CMAEvolutionStrategy(x.tolist(), sigma, options)
     curve = Curve()
     with Bar("CMA-ES") as bar, torch.no_grad():
-        curve.add(float(losses(x[None])), x)
+        curve.add(float(misses(x[None]).norm()), x)
         for iteration in range(iterations):
             candidates = torch.tensor(np.array(search.ask()), dtype=x.dtype)
-            values = torch.nan_to_num(losses(candidates), nan=1e6)
+            values = torch.nan_to_num(misses(candidates).norm(dim=1), nan=1e6)
             search.tell(list(candidates.double().numpy()), values.tolist())
             best = values.argmin()
             curve.add(float(values[best]), candidates[best])
@@ -108,43 +124,37 @@ def cma_es(
 
 
 def contest(
-    losses: Losses,
-    start: torch.Tensor,
-    chosen: argparse.Namespace,
-    folder: Path,
-    *,
-    goal: float,
-    sigma: float,
-    more: int,
+    misses: Misses, start: torch.Tensor, chosen: argparse.Namespace, folder: Path, *, goal: float, sigma: float
 ) -> tuple[Curve, dict]:
-    """Gradient descent beside CMA-ES, which gets `more` times the iterations; prints and draws both.
+    """Gauss-Newton beside CMA-ES, which gets `chosen.more` times the iterations; prints and draws both.
 
     Returns:
-        the descent, and what is worth keeping of both; losses are distances in m.
+        the first curve of Gauss-Newton, and what is worth keeping of all; losses are distances in m.
     """
-    descend(losses, start, 1)  # compiles: the clock begins afterwards
-    ours = descend(losses, start, chosen.iterations)
-    theirs = []
-    for seed in range(chosen.seeds):
-        theirs.append(cma_es(losses, start, more * chosen.iterations, sigma=sigma, seed=seed))
-    draw_curves(folder / "curves.png", {"gradient descent": [ours], "CMA-ES": theirs}, "distance, m", goal)
-    same_time = [at_time(run, ours.seconds[-1]) for run in theirs]
-    last = [run.losses[-1] for run in theirs]
-    reached = ours.reached(goal)
-    print(
-        f"gradient descent: {1e3 * ours.losses[0]:.0f} mm from the target at first, {1e3 * ours.losses[-1]:.2g} mm "
-        f"after {chosen.iterations} iterations and {ours.seconds[-1]:.2f} s; "
-        + (f"below {1e3 * goal:g} mm after {reached}." if reached is not None else f"never below {1e3 * goal:g} mm.")
-    )
-    print(
-        f"CMA-ES, {chosen.seeds} seeds: {_range(same_time)} mm in the same time, {_range(last)} mm after "
-        f"{more * chosen.iterations} iterations and {theirs[0].seconds[-1]:.1f} s."
-    )
-    return ours, {
+    gauss_newton(misses, start, 1)  # compiles: the clock begins afterwards
+    more = 2 if chosen.quick else chosen.more
+    ours = [gauss_newton(misses, start, chosen.iterations, seed=seed) for seed in range(chosen.seeds)]
+    theirs = [cma_es(misses, start, more * chosen.iterations, sigma=sigma, seed=seed) for seed in range(chosen.seeds)]
+    draw_curves(folder / "curves.png", {OURS: ours, "CMA-ES": theirs}, "distance, m", goal)
+    same_time = [at_time(b, a.seconds[-1]) for a, b in zip(ours, theirs)]
+    print(f"{1e3 * ours[0].losses[0]:.0f} mm from the target at first; {chosen.seeds} seeds:")
+    for name, runs in ((OURS, ours), ("CMA-ES", theirs)):
+        reached = [run.reached(goal) for run in runs]
+        when = ", ".join("never" if k is None else str(k) for k in reached)
+        print(
+            f"{name}: below {1e3 * goal:g} mm after {when} iterations; {_range([run.losses[-1] for run in runs])} mm "
+            f"after {len(runs[0].losses) - 1} iterations and {_mean([run.seconds[-1] for run in runs]):.1f} s."
+        )
+    print(f"CMA-ES in the time of {OURS}: {_range(same_time)} mm.")
+    return ours[0], {
         "goal": goal,
-        "runs": {"gradient descent": [as_dict(ours, goal)], "CMA-ES": [as_dict(run, goal) for run in theirs]},
+        "runs": {OURS: [as_dict(run, goal) for run in ours], "CMA-ES": [as_dict(run, goal) for run in theirs]},
         "cma_same_time": same_time,
     }
+
+
+def _mean(values: Sequence[float]) -> float:
+    return sum(values) / len(values)
 
 
 def _range(values: Sequence[float]) -> str:
@@ -168,11 +178,13 @@ def at_time(curve: Curve, seconds: float) -> float:
     return min((loss for loss, when in zip(curve.losses, curve.seconds) if when <= seconds), default=curve.losses[0])
 
 
-def options(doc: str | None, iterations: int) -> argparse.ArgumentParser:
-    """The command line of an example."""
+def options(doc: str | None, iterations: int, *, seeds: int = 3, more: int | None = None) -> argparse.ArgumentParser:
+    """The command line of an example; more: how many times the iterations CMA-ES gets."""
     made = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
-    made.add_argument("--iterations", type=int, default=iterations, help="of the gradient descent (%(default)s)")
-    made.add_argument("--seeds", type=int, default=3, help="runs of whatever is random (%(default)s)")
+    made.add_argument("--iterations", type=int, default=iterations, help="of the search with gradients (%(default)s)")
+    made.add_argument("--seeds", type=int, default=seeds, help="runs of whatever is random (%(default)s)")
+    if more:
+        made.add_argument("--more", type=int, default=more, help="times the iterations for CMA-ES (%(default)s)")
     made.add_argument("--out", type=Path, help="folder for pictures, films and figures; default: out/<example>")
     made.add_argument("--quick", action="store_true", help="a small version that takes seconds; it shows less")
     return made

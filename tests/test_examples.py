@@ -43,7 +43,7 @@ def test_racecar_finds_the_friction_that_stops_it_where_it_should(tmp_path):
 
     found = racecar_friction.main(["--quick", "--seeds", "1", "--out", str(tmp_path)])
     assert files_of(tmp_path) == MOTION | {"curves.png", "landscape.png"}
-    assert found["runs"]["gradient descent"][0]["reached"] <= 10 and abs(found["x"] - 0.8) < 1e-3
+    assert found["runs"]["Gauss-Newton"][0]["reached"] <= 10 and abs(found["x"] - 0.8) < 1e-3
     assert abs(found["speed"]) < 1e-3  # it has stopped
     # wheels that hardly turn slide as a block does, v^2 / (2 mu g), but for half a step's distance and their slow roll
     assert found["friction"] == pytest.approx(1.0 / (2 * 9.81 * 0.8), rel=0.02)
@@ -54,7 +54,7 @@ def test_a_throw_comes_closer_to_its_target(tmp_path):
 
     found = throw.main(["--quick", "--seeds", "1", "--out", str(tmp_path)])
     assert files_of(tmp_path) == MOTION | {"curves.png"}
-    losses = found["runs"]["gradient descent"][0]["losses"]
+    losses = found["runs"]["Gauss-Newton"][0]["losses"]
     assert losses[-1] < found["goal"] < losses[0]
     assert losses[-1] < found["runs"]["CMA-ES"][0]["losses"][-1]
 
@@ -64,7 +64,7 @@ def test_a_golf_swing_comes_closer_to_its_target(tmp_path):
 
     found = golf.main(["--quick", "--seeds", "1", "--iterations", "8", "--out", str(tmp_path)])
     assert files_of(tmp_path) == MOTION | {"curves.png"}
-    losses = found["runs"]["gradient descent"][0]["losses"]
+    losses = found["runs"]["Gauss-Newton"][0]["losses"]
     assert losses[-1] < 0.5 * losses[0]
 
 
