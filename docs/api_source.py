@@ -107,6 +107,8 @@ def members(path: Path, node: ast.ClassDef) -> Members:
         lines = parsed(where)[1]
         for item in cls.body:
             if isinstance(item, ast.FunctionDef):
+                if f"{item.name}.setter" in decorators(item):
+                    continue  # its property is told already
                 if item.name == "__init__" and result.init is None:
                     result.init = item
                     result.attributes |= attribute_docs(item)

@@ -42,6 +42,16 @@ SECTIONS: dict[str, tuple[str, ...]] = {
     "Pictures and films": ("render", "render_png", "render_gif", "Camera"),
     "USD": ("export_usd", "UsdWriter"),
     "Browser": ("viewer.Viewer", "viewer.record_html"),
+    "Reinforcement learning": (
+        "rl.Env",
+        "rl.State",
+        "rl.Step",
+        "rl.Random",
+        "rl.make",
+        "rl.gym.VectorEnv",
+        "rl.gym.SingleEnv",
+        "rl.rsl.RslEnv",
+    ),
 }
 LATER = "More"
 

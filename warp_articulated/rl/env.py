@@ -73,6 +73,7 @@ class Env:
         self._like = torch.empty(0, dtype=self.dtype, device=wp.device_to_torch(self.sim.device))
         self.device = self._like.device
         """torch's device of all tensors."""
+        self._pose = self._like.new_tensor(model.q0.copy())  # kept: copies to CUDA wait for it
         self._state: State | None = None
 
     # -- what a task says
@@ -91,7 +92,7 @@ class Env:
 
     def begin(self, random: Random) -> tuple[torch.Tensor, torch.Tensor]:
         """(n, nq) and (n, nv), n = len(random): where episodes begin. By default at rest in the model's pose."""
-        return self.simulator(len(random)).initial_state()
+        return self._pose.repeat(len(random), 1), self._like.new_zeros(len(random), self.model.nv)
 
     def control(self, state: State, action: torch.Tensor) -> torch.Tensor:
         """(n, nu) control of the simulator for an action in [-1, 1]. By default the action itself."""

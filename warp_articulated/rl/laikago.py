@@ -109,10 +109,10 @@ class LaikagoWalk(LaikagoStand):
     def __init__(self, num_envs: int = 1, *, randomise: bool = True, push: float = 0.5, **options):
         super().__init__(num_envs, push=push, **options)
         self.randomise = randomise
+        self._commands = self._like.new_tensor(self.COMMANDS).unbind(1)
 
     def memory(self, random: Random) -> dict[str, torch.Tensor]:
-        low, high = self._like.new_tensor(self.COMMANDS).unbind(1)
-        return {**super().memory(random), "command": random.uniform(low, high, 3)}
+        return {**super().memory(random), "command": random.uniform(*self._commands, 3)}
 
     def vary(self, random: Random) -> dict[str, torch.Tensor]:
         if not self.randomise:
