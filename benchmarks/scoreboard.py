@@ -44,6 +44,10 @@ MOVED = (
     "At a bounce its gradient is that of a hit that moves with the start, without gravity: true in W, not in D, and in "
     "neither the derivative of its own steps."
 )
+HINGES = (
+    "It differentiates by the pose of a first link, velocities and forces. Pendulums hang from a fixed link that is "
+    "turned in place of their first hinge. I1 starts at zero slip, where its pyramid creeps."
+)
 
 
 @dataclass(frozen=True)
@@ -85,11 +89,7 @@ ENGINES = {
         "mujoco_warp", why="Its README says that differentiability is not yet available; its kernels have no backward."
     ),
     "pybullet": Contender("PyBullet", why="It has no gradients."),
-    "genesis": Contender(
-        "Genesis",
-        why="Not measured: its rigid bodies have gradients by the pose and velocity that they start with and by "
-        "forces, but by no parameter of a model.",
-    ),
+    "genesis": Contender("Genesis", "truth_genesis.py", "genesis", standing="genesis", remark=HINGES),
 }
 QUICK = ("ours", "mujoco")
 
