@@ -128,12 +128,13 @@ class Planner:
         return self.roll(moved, torch.zeros_like(plan.u), q, qd)
 
     def start(self, q, qd) -> Plan:
-        """Holds the pose that the robots have."""
+        """From the pose that the robots have, some of the way to the standing one, in half the horizon."""
         nv, nu = self.model.nv, self.model.nu
         held = q[:, 7:].expand(HORIZON, -1, -1)
+        ramp = (2.0 * torch.arange(1, HORIZON + 1, dtype=q.dtype) / HORIZON).clamp_max(1.0)[:, None, None]
         still = q.new_zeros(HORIZON, self.n, nu, 2 * nv)
         rest = Plan(q.expand(HORIZON + 1, -1, -1), qd.expand(HORIZON + 1, -1, -1), held, still, q.new_zeros(self.n))
-        return self.roll(rest, torch.zeros_like(held), q, qd)
+        return self.roll(rest, ramp * (self.u0 - held), q, qd)
 
 
 def fallen(model: wa.Model, n: int, seed: int) -> tuple[torch.Tensor, torch.Tensor]:
@@ -142,8 +143,9 @@ def fallen(model: wa.Model, n: int, seed: int) -> tuple[torch.Tensor, torch.Tens
     chance = torch.Generator().manual_seed(seed)
     q, qd = sim.initial_state()
     turn = torch.zeros(n, model.nv, dtype=q.dtype)
-    turn[:, 3:5] = 0.6 * torch.randn(n, 2, generator=chance)
-    turn[:, 6:] = 0.4 * torch.randn(n, model.nv - 6, generator=chance)
+    turn[:, 3:5] = 0.3 * torch.randn(n, 2, generator=chance)
+    bent = torch.tensor([0.1 if "hip" in name else 0.5 for name in model.drive_names])
+    turn[:, 6:] = bent * torch.randn(n, model.nu, generator=chance)
     q = wa.retract(model, q, turn)
     q[:, 2] += 0.2
     limp = {"kp": torch.zeros(model.nu), "kd": torch.full((model.nu,), 1.0)}
