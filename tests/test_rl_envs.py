@@ -109,6 +109,18 @@ def test_the_same_seed_leads_to_the_same_trajectory_for_any_batch_size():
     assert not torch.equal(first[0].observation, other[0].observation)
 
 
+def test_new_episodes_are_the_same_whether_or_not_one_looks_which():
+    """On CUDA nobody looks, since that would have to wait."""
+    env = make("LaikagoWalk", 5)
+    env.reset()
+    mask = torch.tensor([True, False, False, True, False])
+    state = replace(env.state, q=env.state.q.clone().requires_grad_())
+    seen, unseen = env._restarted(state, mask), env._restarted_unseen(state, mask)
+    assert same(seen, unseen) and not same(seen[mask], state[mask]) and same(seen[~mask], state[~mask])
+    slopes = [torch.autograd.grad(s.q.sum(), state.q)[0] for s in (seen, unseen)]
+    assert torch.equal(*slopes) and torch.equal(slopes[0], (~mask)[:, None].float().expand(-1, 19))
+
+
 def test_episodes_go_on_to_others():
     env = make("Cartpole", 2)
     first, second = env.reset(), env.reset()

@@ -6,16 +6,15 @@ import torch
 
 
 def to_body(quat: torch.Tensor, vector: torch.Tensor) -> torch.Tensor:
-    """World vectors (n, 3) in the axes of a body whose unit quaternions (n, 4) are xyzw."""
-    axis, w = quat[:, :3], quat[:, 3:]
+    """World vectors (n, ..., 3) in the axes of bodies whose unit quaternions (n, ..., 4) are xyzw."""
+    axis, w = quat[..., :3], quat[..., 3:]
     turned = 2.0 * torch.linalg.cross(vector, axis)
     return vector + w * turned + torch.linalg.cross(turned, axis)
 
 
-def up_in_body(quat: torch.Tensor) -> torch.Tensor:
-    """(n, 3) the world's vertical in the axes of the body; (0, 0, 1) if it stands upright."""
-    x, y, z, w = quat.unbind(1)
-    return torch.stack([2.0 * (x * z - w * y), 2.0 * (y * z + w * x), 1.0 - 2.0 * (x * x + y * y)], 1)
+def uprightness(quat: torch.Tensor) -> torch.Tensor:
+    """(n,) cosine of the angle between the body's z and the vertical."""
+    return 1.0 - 2.0 * (quat[:, :2] ** 2).sum(1)
 
 
 def leaning(tilt: torch.Tensor, heading: torch.Tensor) -> torch.Tensor:

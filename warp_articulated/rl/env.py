@@ -215,7 +215,7 @@ class Env:
 
     def random(self, state: State) -> Random:
         """Random numbers of this frame: the same ones whenever the step from this state is computed."""
-        return Random(fork(state.key, state.frame), self._like)
+        return Random(fork(state.key, state.frame), self._like, block=1)
 
     # -- inner workings
 
@@ -228,7 +228,15 @@ class Env:
 
     def _restarted(self, state: State, mask: torch.Tensor) -> State:
         """The state with new episodes where mask is true; itself if that is nowhere, and looking costs no wait."""
-        if mask.device.type == "cpu" and not bool(mask.any()):
+        if mask.device.type != "cpu":
+            return self._restarted_unseen(state, mask)
+        rows = torch.nonzero(mask).flatten()
+        if len(rows) == 0:
             return state
+        fresh = self._begun(fork(state.key[rows], NEXT_EPISODE))
+        return fresh.map(lambda new, old: old.index_copy(0, rows, new), state)
+
+    def _restarted_unseen(self, state: State, mask: torch.Tensor) -> State:
+        """The same without asking the device which ones: all begin anew, and those of the mask are taken."""
         fresh = self._begun(fork(state.key, NEXT_EPISODE))
         return fresh.map(lambda new, old: torch.where(mask.view(-1, *[1] * (new.ndim - 1)), new, old), state)

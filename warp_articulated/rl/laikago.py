@@ -10,7 +10,7 @@ import torch
 
 from .. import checks
 from ..importers.loading import load
-from .axes import leaning, to_body, up_in_body
+from .axes import leaning, to_body, uprightness
 from .env import Env
 from .random import Random
 from .state import State
@@ -43,6 +43,7 @@ class LaikagoStand(Env):
         self.push = push
         self._rest = self._like.new_tensor(self.model.q0[7:].copy())
         self._hold = self._like.new_tensor(self.model.u0.copy())
+        self._up = self._like.new_tensor([0.0, 0.0, 1.0])
         self._height = float(self.model.q0[2])
 
     def begin(self, random: Random) -> tuple[torch.Tensor, torch.Tensor]:
@@ -78,16 +79,17 @@ class LaikagoStand(Env):
     def reward(self, before: State, action: torch.Tensor, after: State) -> torch.Tensor:
         sag = after.q[:, 2] - self._height
         motion = 0.1 * (after.qd[:, :6] ** 2).sum(1) + 1e-3 * (after.qd[:, 6:] ** 2).sum(1)
-        tilt = 1.0 - up_in_body(after.q[:, 3:7])[:, 2]
+        tilt = 1.0 - uprightness(after.q[:, 3:7])
         return 1.0 - 20.0 * sag**2 - tilt - motion - 0.01 * (action**2).sum(1)
 
     def terminated(self, state: State) -> torch.Tensor:
-        return (state.q[:, 2] < 0.2) | (up_in_body(state.q[:, 3:7])[:, 2] < 0.5)
+        return (state.q[:, 2] < 0.2) | (uprightness(state.q[:, 3:7]) < 0.5)
 
     def trunk(self, state: State) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
         """(n, 3) each, in body axes: velocity, m/s, angular velocity, rad/s, and the world's vertical."""
-        quat = state.q[:, 3:7]
-        return to_body(quat, state.qd[:, :3]), to_body(quat, state.qd[:, 3:6]), up_in_body(quat)
+        world = torch.cat([state.qd[:, :6], self._up.expand(len(state), 3)], 1).view(-1, 3, 3)
+        velocity, spin, up = to_body(state.q[:, None, 3:7], world).unbind(1)
+        return velocity, spin, up
 
 
 class LaikagoWalk(LaikagoStand):

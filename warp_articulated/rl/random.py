@@ -12,9 +12,11 @@ import torch
 
 # 64-bit constants as torch's signed integers; products wrap around, which is what a scrambler wants
 GOLDEN = 0x9E3779B97F4A7C15 - (1 << 64)
+SILVER = 0xD1342543DE82EF95 - (1 << 64)
 FIRST = 0xBF58476D1CE4E5B9 - (1 << 64)
 SECOND = 0x94D049BB133111EB - (1 << 64)
 BITS = 24  # of a random number: as many as a float32 can tell apart in [0, 1)
+BLOCK = 32  # numbers that are drawn together: the small operations of a draw cost more than the numbers themselves
 
 
 def scramble(x: torch.Tensor) -> torch.Tensor:
@@ -26,7 +28,7 @@ def scramble(x: torch.Tensor) -> torch.Tensor:
 
 def fork(keys: torch.Tensor, number: torch.Tensor | int) -> torch.Tensor:
     """New keys from old ones (n,): for every number, or every row of numbers (n,), others."""
-    return scramble(scramble(keys) + GOLDEN * number)
+    return scramble(keys + SILVER * (number + 1))  # + 1: zero would map to zero
 
 
 def seeded(seed: int, num: int, device: torch.device) -> torch.Tensor:
@@ -45,10 +47,12 @@ class Random:
     Args:
         keys: (n,) int64.
         like: a tensor of the dtype that the numbers shall have.
+        block: how many to draw at least at once; what is drawn does not depend on it.
     """
 
-    def __init__(self, keys: torch.Tensor, like: torch.Tensor):
-        self.keys, self._like, self._drawn = keys, like, 0
+    def __init__(self, keys: torch.Tensor, like: torch.Tensor, block: int = BLOCK):
+        self.keys, self._like, self._block, self._drawn = keys, like, block, 0
+        self._ready = like.new_empty(len(keys), 0)
 
     def __len__(self) -> int:
         return len(self.keys)
@@ -56,13 +60,20 @@ class Random:
     def uniform(self, low, high, *shape: int) -> torch.Tensor:
         """(n, *shape) numbers between low and high, which are numbers or tensors that broadcast."""
         count = math.prod(shape)
-        counters = torch.arange(self._drawn + 1, self._drawn + count + 1, device=self.keys.device)
-        self._drawn += count
-        bits = _shifted(scramble(self.keys[:, None] + GOLDEN * counters), 64 - BITS)
-        unit = bits.to(self._like.dtype).mul_(2.0**-BITS).reshape(len(self), *shape)
-        return low + (high - low) * unit
+        missing = count - self._ready.shape[1]
+        if missing > 0:
+            self._ready = torch.cat([self._ready, self._draw(max(missing, self._block))], 1)
+        unit, self._ready = self._ready[:, :count], self._ready[:, count:]
+        return low + (high - low) * unit.reshape(len(self), *shape)
 
     def normal(self, *shape: int) -> torch.Tensor:
         """(n, *shape) numbers of mean 0 and variance 1 (Box and Muller)."""
         radius = torch.sqrt(-2.0 * torch.log1p(-self.uniform(0.0, 1.0, *shape)))
         return radius * torch.cos(self.uniform(0.0, 2.0 * math.pi, *shape))
+
+    def _draw(self, count: int) -> torch.Tensor:
+        """(n, count) new numbers in [0, 1)."""
+        counters = torch.arange(self._drawn + 1, self._drawn + count + 1, device=self.keys.device)
+        self._drawn += count
+        bits = _shifted(scramble(self.keys[:, None] + GOLDEN * counters), 64 - BITS)
+        return bits.to(self._like.dtype).mul_(2.0**-BITS)
