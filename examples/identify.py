@@ -3,9 +3,9 @@
     python examples/identify.py            # some minutes; tables, plots, film and USD stage in out/identify
     python examples/identify.py --quick    # 8 recordings, one iteration
 
-The recordings are made by MuJoCo, from the same URDF file with other masses, centres of mass, inertias, damping,
-armature, friction and gains, and with noise. Estimated are all of them, the inertias in coordinates in which every
-value is physically possible (log-Cholesky), by Gauss-Newton on the exact Jacobian of our simulation. The initial state
+MuJoCo makes the recordings, from the same URDF file with other masses, centres of mass, inertias, damping, armature,
+friction and gains, and with noise; the robot is weighed, too. All of them are estimated, inertias in coordinates in
+which every value is possible (log-Cholesky), by Gauss-Newton on the exact Jacobian of our simulation. The initial state
 of each recording is unknown too. The Hessian says how sure each value is.
 """
 
@@ -25,10 +25,12 @@ from warp_articulated.progress import Bar
 from warp_articulated.rotations import quat_to_matrix
 
 ROBOT = Path(wa.__file__).parents[1] / "scenes" / "laikago.urdf"
-DT, HOLD, CONTROLS = 1e-3, 10, 20  # s per step, steps per control and sample, samples of a recording
+DT, HOLD, CONTROLS = 5e-4, 20, 20  # s per step, steps per control and sample, samples of a recording
+SUB = 5  # steps of MuJoCo per step of ours: what it records is then close to continuous motion
 KINDS = ("standing", "sliding", "flying", "limp")
 # noise of a sample: m and rad; of the velocities at the start: m/s and rad/s
-NOISE_POSE, NOISE_ANGLE, NOISE_SPEED = 5e-4, 5e-4, 2e-2
+NOISE_POSE, NOISE_ANGLE, NOISE_SPEED = 1e-3, 1e-3, 2e-2
+NOISE_WEIGHT = 0.05  # kg: motion alone tells masses and gains up to a common factor, so the robot is weighed once
 torch.set_default_dtype(torch.float64)
 
 
@@ -82,19 +84,25 @@ class Recordings:
     qd: torch.Tensor  # (n, nv)
     u: torch.Tensor  # (CONTROLS, n, nu)
     on: torch.Tensor  # (n, 1) 1 or 0
+    weight: float  # kg, of the whole robot
 
 
 def mujoco_robot(model: wa.Model, params: dict[str, torch.Tensor], on: bool) -> mujoco.MjModel:
     """The URDF file as MuJoCo reads it, on a free joint and a plane, with other parameters."""
     spec = mujoco.MjSpec.from_file(str(ROBOT))
-    spec.option.timestep = DT
+    spec.option.timestep = DT / SUB
     spec.option.integrator = mujoco.mjtIntegrator.mjINT_IMPLICITFAST
     spec.option.cone = mujoco.mjtCone.mjCONE_ELLIPTIC
     spec.option.impratio = 10.0
     base = spec.worldbody.first_body()
     base.add_freejoint()
     mu = float(params["friction"][0])
-    firm = {"solref": [2.5 * DT, 1.0], "solimp": [0.95, 0.99, 1e-3, 0.5, 2.0], "friction": [mu, 0.0, 0.0], "condim": 3}
+    firm = {
+        "solref": [2.5 * DT / SUB, 1.0],
+        "solimp": [0.95, 0.99, 1e-3, 0.5, 2.0],
+        "friction": [mu, 0.0, 0.0],
+        "condim": 3,
+    }
     for geom in spec.geoms:
         touches = geom.type == mujoco.mjtGeom.mjGEOM_SPHERE  # the toes
         geom.contype, geom.conaffinity = 0, int(touches)
@@ -138,7 +146,7 @@ def record(model: wa.Model, params: dict[str, torch.Tensor], n: int, seed: int) 
     q = wa.retract(model, q, shift)
     qd[:, :2] = torch.where(kind[:, None] == KINDS.index("sliding"), 1.0, 0.0) * normal(n, 2)
     qd[:, 3:6] = torch.where(air, 1.0, 0.0) * normal(n, 3)
-    qd[:, 6:] = torch.where(on == 0, 4.0, 0.0) * normal(n, model.nu)
+    qd[:, 6:] = torch.where(on == 0, 1.5, 0.0) * normal(n, model.nu)
 
     # drive targets: three sines a joint about the standing pose
     warm = 10  # controls before the recording: the robot has settled on its feet, and moves
@@ -156,7 +164,8 @@ def record(model: wa.Model, params: dict[str, torch.Tensor], n: int, seed: int) 
     exact, speeds = states[..., : model.nq], states[0, :, model.nq :]
     sigma = noise(model)
     measured = wa.retract(model, exact, sigma * normal(CONTROLS + 1, n, model.nv))
-    return Recordings(measured, speeds + NOISE_SPEED * normal(n, model.nv), u[warm:], on)
+    weight = float(params["mass"].sum() + NOISE_WEIGHT * normal(1))
+    return Recordings(measured, speeds + NOISE_SPEED * normal(n, model.nv), u[warm:], on, weight)
 
 
 def run_mujoco(m: mujoco.MjModel, q: torch.Tensor, qd: torch.Tensor, u: torch.Tensor) -> torch.Tensor:
@@ -167,9 +176,9 @@ def run_mujoco(m: mujoco.MjModel, q: torch.Tensor, qd: torch.Tensor, u: torch.Te
     at = 1 + m.nq + 3
     for row in range(n):
         start[row, at : at + 3] = quat_to_matrix(q[row, 3:7].numpy()).T @ start[row, at : at + 3]
-    control = np.repeat(u.transpose(0, 1).numpy(), HOLD, axis=1)
+    control = np.repeat(u.transpose(0, 1).numpy(), HOLD * SUB, axis=1)
     states, _ = mujoco.rollout.rollout(m, mujoco.MjData(m), start, control)
-    states = np.concatenate([start[:, None], states], 1)[:, ::HOLD, 1:].transpose(1, 0, 2).copy()
+    states = np.concatenate([start[:, None], states], 1)[:, :: HOLD * SUB, 1:].transpose(1, 0, 2).copy()
     states[..., 3:7] = np.roll(states[..., 3:7], -1, axis=-1)
     turn = quat_to_matrix(states[..., 3:7])
     at = m.nq + 3
@@ -202,16 +211,22 @@ class Estimator:
         made = {name: value.expand(self.n, *value.shape) for name, value in self.parameters(theta).items()}
         return made | {gain: self.data.on * made[gain] for gain in ("kp", "kd")}
 
+    def predict(self, theta, q, qd) -> torch.Tensor:
+        """(CONTROLS + 1, n, nq), positions at the samples."""
+        return self.sim.rollout(q, qd, self.data.u, substeps=HOLD, params=self.params(theta))[0]
+
     def residuals(self, theta, q, qd) -> torch.Tensor:
         """(CONTROLS + 1, n, nv), in standard deviations of the noise."""
-        qs, _ = self.sim.rollout(q, qd, self.data.u, substeps=HOLD, params=self.params(theta))
-        return wa.difference(self.model, qs, self.data.q) / self.sigma
+        return wa.difference(self.model, self.predict(theta, q, qd), self.data.q) / self.sigma
 
     def cost(self, theta, q, qd) -> float:
         off = (self.residuals(theta, q, qd) ** 2).sum()
-        return float(
-            off + (((qd - self.data.qd) / NOISE_SPEED) ** 2).sum() + ((theta / self.parameters.prior) ** 2).sum()
-        )
+        speeds, prior = (qd - self.data.qd) / NOISE_SPEED, theta / self.parameters.prior
+        scales = (self.weight(theta) - self.data.weight) / NOISE_WEIGHT
+        return float(off + (speeds**2).sum() + (prior**2).sum() + scales**2)
+
+    def weight(self, theta: torch.Tensor) -> torch.Tensor:
+        return self.parameters(theta)["mass"].sum()
 
     def step_jacobians(self, q, qd, u, params) -> tuple[torch.Tensor, torch.Tensor]:
         """Of single steps: by the state (e, 2 nv, 2 nv), and by the simulator's parameters (e, 2 nv, all of them)."""
@@ -260,6 +275,9 @@ class Estimator:
         gx = (by_state.mT @ r[..., None])[..., 0]
         gx[:, nv:] += (self.data.qd - self.qd) / NOISE_SPEED**2
         gt = (by_theta.mT @ r[..., None])[..., 0].sum(0) - self.theta / self.parameters.prior**2
+        heavier = torch.autograd.functional.jacobian(self.weight, self.theta) / NOISE_WEIGHT
+        Htt = Htt + torch.outer(heavier, heavier)
+        gt = gt + heavier * (self.data.weight - self.weight(self.theta)) / NOISE_WEIGHT
         # the initial states are eliminated: what is left is the Hessian of the parameters alone
         solved = torch.linalg.solve(Hxx, torch.cat([Hxt, gx[..., None]], 2))
         self.hessian = Htt + torch.diag(self.parameters.prior**-2) - (Hxt.mT @ solved[..., :-1]).sum(0)
@@ -384,10 +402,7 @@ def main(arguments: list[str] | None = None) -> dict:
     draw(folder / "parameters.png", parameters, truth, found, sd, costs)
     # three robots side by side: as recorded, as predicted before, as predicted after
     judge = Estimator(parameters, judged_by)
-    motions = [judged_by.q] + [
-        judge.sim.rollout(judge.q, judge.qd, judged_by.u, substeps=HOLD, params=judge.params(theta))[0]
-        for theta in (torch.zeros_like(found), found)
-    ]
+    motions = [judged_by.q] + [judge.predict(theta, judge.q, judge.qd) for theta in (torch.zeros_like(found), found)]
     write_motion(folder, model, torch.stack([qs[:, 1] for qs in motions], 1), DT * HOLD)
     return write_summary(folder, {"recordings": n, "iterations": iterations, "seeds": results})
 
