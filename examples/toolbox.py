@@ -209,6 +209,7 @@ def draw_curves(path: Path, curves: dict[str, list[Curve]], what: str, goal: flo
         if goal:
             axes.axhline(goal, color="grey", linestyle="--", linewidth=1, label="goal")
     left.set_ylabel(what)
+    left.set_xlim(left=0)
     left.legend(fontsize=8)
     figure.savefig(path, dpi=110)
 

@@ -20,7 +20,14 @@ MEASURED = re.compile(r"\d[\d.,]*\s?(us|MB|GB|steps/s|times (?:faster|as|the|rea
 NO_TIMES = ("gradient_report", "scoreboard", "gpu_resources")  # whatever else runs does not change what they find
 # files from before "load" was that of the moment: it was that of the last minute, in which another benchmark ran
 MINUTES = ("throughput", "render", "usd_export")
-MEASURED_PAGES = ("README.md", "docs/benchmarks.md", "docs/concepts.md", "docs/faq.md", "docs/gradients.md")
+MEASURED_PAGES = (
+    "README.md",
+    "docs/applications.md",
+    "docs/benchmarks.md",
+    "docs/concepts.md",
+    "docs/faq.md",
+    "docs/gradients.md",
+)
 
 
 @pytest.mark.parametrize(
