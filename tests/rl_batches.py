@@ -2,6 +2,7 @@
 
 from functools import cache
 
+import torch
 from gradient_zoo import one_kernel
 
 import warp_articulated as wa
@@ -31,3 +32,10 @@ def share(env: rl.Env) -> rl.Env:
     env.simulator = simulator
     env.sim = simulator(env.num_envs)
     return env
+
+
+def actions(env, steps, seed=0, size=1.0):
+    """(steps, num_envs, action_size) at random in [-size, size]."""
+    generator = torch.Generator().manual_seed(seed)
+    draw = torch.rand(steps, env.num_envs, env.action_size, generator=generator, dtype=torch.float64)
+    return (size * (2 * draw - 1)).to(env.dtype)

@@ -10,7 +10,7 @@ import pytest
 import torch
 from gymnasium.utils import env_checker
 from gymnasium.vector import AutoresetMode
-from rl_kernels import make
+from rl_batches import make
 from rsl_rl.runners import OnPolicyRunner
 from rsl_rl.utils import check_nan
 

@@ -111,10 +111,10 @@ class LaikagoWalk(LaikagoStand):
     def __init__(self, num_envs: int = 1, *, randomise: bool = True, push: float = 0.5, **options):
         super().__init__(num_envs, push=push, **options)
         self.randomise = randomise
-        self._commands = self._like.new_tensor(self.COMMANDS).unbind(1)
+        self._slowest, self._fastest = self._like.new_tensor(self.COMMANDS).unbind(1)
 
     def memory(self, random: Random) -> dict[str, torch.Tensor]:
-        return {**super().memory(random), "command": random.uniform(*self._commands, 3)}
+        return {**super().memory(random), "command": random.uniform(self._slowest, self._fastest, 3)}
 
     def vary(self, random: Random) -> dict[str, torch.Tensor]:
         if not self.randomise:

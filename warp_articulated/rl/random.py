@@ -1,7 +1,7 @@
 """Random numbers that belong to an environment: what one draws depends neither on the others nor on how many there are.
 
-Every episode has a key. All its numbers are scrambled counters that start from the key (SplitMix64), so they are the
-same on every device, for any batch size, and a step that is computed again draws the same push again.
+Every episode has a key. All its numbers are scrambled counters that start from the key (SplitMix64), so a step
+that is computed again draws the same push again.
 """
 
 from __future__ import annotations
