@@ -54,6 +54,9 @@ class Planner:
         weights[nv : nv + 6], weights[nv + 6 :] = 0.5, 0.01
         self.stage, self.last, self.effort = weights, 10.0 * weights, 0.5
         self.u0 = self.sim.initial_control()[0]
+        self.crouch = self.u0.clone()
+        for k, name in enumerate(model.drive_names):  # feet below the hips, knees bent as far as they go
+            self.crouch[k] = {"hip": 0.0, "upper": 1.2, "lower": -2.1}[name.split("_")[1]]
         self.damping = torch.full((n, 1, 1), 1e-3, dtype=torch.float64)
 
     def error(self, q, qd, goal):
@@ -128,13 +131,23 @@ class Planner:
         return self.roll(moved, torch.zeros_like(plan.u), q, qd)
 
     def start(self, q, qd) -> Plan:
-        """From the pose that the robots have, some of the way to the standing one, in half the horizon."""
+        """The better of two first plans: to the standing pose at once, or with the feet drawn in first."""
         nv, nu = self.model.nv, self.model.nu
         held = q[:, 7:].expand(HORIZON, -1, -1)
-        ramp = (2.0 * torch.arange(1, HORIZON + 1, dtype=q.dtype) / HORIZON).clamp_max(1.0)[:, None, None]
         still = q.new_zeros(HORIZON, self.n, nu, 2 * nv)
         rest = Plan(q.expand(HORIZON + 1, -1, -1), qd.expand(HORIZON + 1, -1, -1), held, still, q.new_zeros(self.n))
-        return self.roll(rest, ramp * (self.u0 - held), q, qd)
+        time = torch.arange(1, HORIZON + 1, dtype=q.dtype)[:, None, None] / HORIZON
+        at_once = held + (2.0 * time).clamp_max(1.0) * (self.u0 - held)
+        drawn_in = held + (4.0 * time).clamp_max(1.0) * (self.crouch - held)
+        drawn_in = drawn_in + (4.0 * time - 1.5).clamp(0.0, 1.0) * (self.u0 - drawn_in)
+        return better(*(self.roll(rest, target - held, q, qd) for target in (at_once, drawn_in)))
+
+
+def better(a: Plan, b: Plan) -> Plan:
+    """Of each robot's two plans the one that costs less."""
+    first = (a.cost <= b.cost)[:, None]
+    states = [torch.where(first, x, y) for x, y in ((a.q, b.q), (a.qd, b.qd), (a.u, b.u))]
+    return Plan(*states, torch.where(first[..., None], a.K, b.K), torch.minimum(a.cost, b.cost))
 
 
 def fallen(model: wa.Model, n: int, seed: int) -> tuple[torch.Tensor, torch.Tensor]:
@@ -185,7 +198,8 @@ def stand_up(model: wa.Model, n: int, seed: int, controls: int) -> dict:
         for c in range(controls):
             if c % EVERY == 0:
                 began = time.perf_counter()
-                plan = planner.shift(plan, q, qd) if c else plan
+                if c:  # on from the plan before, or anew where that costs less
+                    plan = better(planner.shift(plan, q, qd), planner.start(q, qd))
                 for _ in range(AGAIN if c else FIRST):
                     plan = planner.improve(plan)
                     if c == 0:
