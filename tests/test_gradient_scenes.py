@@ -61,7 +61,7 @@ def thrower(model, regime, rng):
         qd[speed : speed + 3] = [0.3, 0.2, -1.5]
     elif regime != "sticking":
         q[ball : ball + 3] = [0.5, 0.1, 0.3]
-    return q, qd, u, {"sticking": 3.0, "sliding": 0.05}.get(regime, 0.5)
+    return q, qd, u, {"sticking": 3.0, "sliding": 0.005}.get(regime, 0.5)
 
 
 @cache
@@ -84,7 +84,13 @@ def situations(scene):
             effort = np.full(model.nu, 5.0)
         rows.append((q, qd, u, friction * np.ones(len(model.pairs)), 0.5 * np.ones(len(model.pairs)), effort))
     q, qd, u, friction, restitution, effort = (torch.tensor(np.array(x)) for x in zip(*rows, strict=True))
-    return q, qd, u, {"friction": friction, "restitution": restitution, "effort_limit": effort}
+    damping = torch.tensor(model.damping)
+    if (
+        scene == "panda_throw"
+    ):  # the ball turns so easily that quotients by its damping from zero would be all curvature
+        damping[model.joint_v("root")] = torch.tensor([0.1] * 3 + [1e-3] * 3)
+    return q, qd, u, {"friction": friction, "restitution": restitution, "effort_limit": effort,
+                      "damping": damping.expand(len(q), -1)}  # fmt: skip
 
 
 def environments(regime):
