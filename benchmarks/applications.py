@@ -49,7 +49,8 @@ def spread(values, unit: str = "", digits: int = 2) -> str:
 def _reached(runs: list[dict]) -> str:
     found = [run["reached"] for run in runs if run["reached"] is not None]
     missed = len(runs) - len(found)
-    return (spread(found, "iterations", 4) if found else "") + (f"never in {missed} of {len(runs)}" if missed else "")
+    parts = [spread(found, "iterations", 4)] * bool(found) + [f"never in {missed} of {len(runs)}"] * bool(missed)
+    return ", ".join(parts)
 
 
 def _contest_row(name: str, it: dict) -> list[str]:
@@ -139,9 +140,12 @@ def report(results: dict) -> dict[str, str]:
     if it := results.get("mpc"):
         stand = f"{spread(it['stand'], digits=3)} of {it['robots']} fallen robots stand, {spread(it['ms'], 'ms')} per "
         stand += "iteration and robot"
-        rows.append(["mpc", "-", stand, f"told to stand at once: {spread(it['at_once'], digits=3)}"])
-        lines.append(f"mpc: {stand}; without a plan, told to take the standing pose at once, "
-                     f"{spread(it['at_once'], digits=3)} stand.")  # fmt: skip
+        other = f"by the first guess alone {spread(it['guess'], digits=3)}; told to stand at once "
+        other += spread(it["at_once"], digits=3)
+        rows.append(["mpc", "-", stand, other])
+        lines.append(f"mpc: {stand}; {other}.")
+    facts = results["machine"]
+    made["machine"] = f"The machine: {facts['cpu']}, {facts['cores']} cores."
     made["table"] = table(["example", "paper", "ours", "beside it"], rows)
     made["sentences"] = "\n".join(f"- {line}" for line in lines)
     return made

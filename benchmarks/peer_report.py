@@ -83,11 +83,14 @@ def short_table(peers: dict) -> str:
         first = next(iter(runs.values()))
         found = [r["gradient"] for r in peer["gradients"] if "refused" not in r and r["batch"] == 1]
         g = found[0] if found else {"supported": False}
-        cost, error = (f"{g['us_per_robot_step']:,.3g}", _error(g)) if g["supported"] else ("", "none")
+        cost, error = ("-", "-")
+        if g["supported"]:
+            cost, error = f"{g['us_per_robot_step']:,.3g} ({g['dtype']})", _error(g)
         speeds = [f"{runs[b]['realtime_factor']:,.3g}" if b in runs else "" for b in batches]
-        lines.append([first["name"], first["dtype"], *speeds, cost, error])
+        name = first["name"] if "penetration_mm" in first else f"{first['name']}, no contacts"
+        lines.append([name, first["dtype"], *speeds, cost, error])
     header = ["engine", "precision", *(f"simulated s per s, {b} robot{'s' * (b > 1)}" for b in batches)]
-    return table([*header, "gradient, us per step", "its error"], lines)
+    return table([*header, "gradient, us per step (precision)", "its error"], lines)
 
 
 def _error(g: dict) -> str:

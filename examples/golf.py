@@ -1,7 +1,7 @@
 """A two-link arm hits a golf ball to a target on the ground, three metres away: torques of every step.
 
-    python examples/golf.py             # a minute or two; curves, film and USD stage in out/golf
-    python examples/golf.py --more 30   # CMA-ES gets 1500 iterations, as in the paper: ten minutes
+    python examples/golf.py             # about a minute; curves, film and USD stage in out/golf
+    python examples/golf.py --more 30   # CMA-ES gets 1500 iterations, as in the paper: some minutes
     python examples/golf.py --quick     # some seconds
 
 The two torques in each of the 1000 steps are the unknowns; all start from zero, so that at first the arm just falls.

@@ -3,10 +3,10 @@
     python examples/mpc.py              # about a minute; cost, film and USD stage in out/mpc
     python examples/mpc.py --quick      # some seconds
 
-Sixteen robots are dropped with limp legs, each tilted and bent in its own way. Then, ten times a second, all of them
-plan the joint targets of the next 0.8 s at once: the Jacobians of every step of every plan come from one launch, the
-Riccati recursion runs as a batch in torch, and the line search tries all its step lengths at once. Beside it: the same
-robots, told to take the standing pose at once.
+Sixteen robots are dropped with limp legs, each tilted and bent in its own way. Then, ten times per simulated second,
+all of them plan the joint targets of the next 0.8 s at once: the Jacobians of all controls of all plans come from one
+launch per step of a control, the Riccati recursion runs as a batch in torch, and the line search tries all its step
+lengths at once. Beside it: the same robots told to take the standing pose at once, and following the first guess.
 """
 
 from __future__ import annotations
@@ -185,13 +185,16 @@ def standing_goal(model: wa.Model, q: torch.Tensor) -> torch.Tensor:
     return goal
 
 
-def stand_up(model: wa.Model, n: int, seed: int, controls: int) -> dict:
-    """n fallen robots plan and move for so many controls; beside them the same ones that take the pose at once."""
+def stand_up(model: wa.Model, n: int, seed: int, controls: int, first: int = FIRST) -> dict:
+    """n fallen robots plan and move for so many controls, with so many iterations of the first plan.
+
+    Beside them the same ones that are told to take the standing pose at once, and those that follow the first guess.
+    """
     q, qd = fallen(model, n, seed)
     start = (q, qd)
     planner = Planner(model, n, standing_goal(model, q))
     world = wa.Simulator(model, n, dt=DT, substeps=HOLD, dtype="float64")
-    plan = planner.start(q, qd)
+    plan = guessed = planner.start(q, qd)
     planner.improve(plan)  # compiles: the clock begins afterwards
     costs, qs, seconds, iterations = [plan.cost], [q], 0.0, 0
     with Bar(f"planning, seed {seed}") as bar:
@@ -200,7 +203,7 @@ def stand_up(model: wa.Model, n: int, seed: int, controls: int) -> dict:
                 began = time.perf_counter()
                 if c:  # on from the plan before, or anew where that costs less
                     plan = better(planner.shift(plan, q, qd), planner.start(q, qd))
-                for _ in range(AGAIN if c else FIRST):
+                for _ in range(AGAIN if c else first):
                     plan = planner.improve(plan)
                     if c == 0:
                         costs.append(plan.cost)
@@ -211,7 +214,9 @@ def stand_up(model: wa.Model, n: int, seed: int, controls: int) -> dict:
             q, qd = world.step(q, qd, plan.u[t] + (plan.K[t] @ dx[..., None])[..., 0])
             qs.append(q)
             bar(c + 1, controls, f"{int(stands(q).sum())} of {n} stand")
-    at_once = world.rollout(*start, world.initial_control().expand(controls, -1, -1))[0]
+    told = world.initial_control().expand(controls, -1, -1)
+    at_once = world.rollout(*start, told)[0]
+    guess = world.rollout(*start, torch.cat([guessed.u, told])[:controls])[0]
     return {
         "qs": torch.stack(qs),
         "costs": torch.stack(costs),
@@ -219,6 +224,7 @@ def stand_up(model: wa.Model, n: int, seed: int, controls: int) -> dict:
         "fell_on": tilt(start[0]),
         "stand": stands(qs[-1]),
         "at_once": stands(at_once[-1]),
+        "guess": stands(guess[-1]),
     }
 
 
@@ -251,14 +257,16 @@ def main(arguments: list[str] | None = None) -> dict:
     folder.mkdir(parents=True, exist_ok=True)
     torch.set_num_threads(1)  # many small matrices: torch's threads would only get in the simulator's way
     model = wa.load("laikago")
-    runs = [stand_up(model, n, seed, controls) for seed in range(seeds)]
+    runs = [stand_up(model, n, seed, controls, chosen.iterations) for seed in range(seeds)]
     draw(folder / "curves.png", runs)
     write_motion(folder, model, runs[0]["qs"], DT * HOLD)
     for seed, run in enumerate(runs):
         print(f"seed {seed}: {int(run['stand'].sum())} of {n} stand after {controls * DT * HOLD:g} s, "
-              f"{int(run['at_once'].sum())} without a plan; {run['ms']:.1f} ms per iteration and robot")  # fmt: skip
+              f"{int(run['guess'].sum())} by the first guess alone, {int(run['at_once'].sum())} told to stand at once; "
+              f"{run['ms']:.1f} ms per iteration and robot")  # fmt: skip
     return write_summary(folder, {
         "robots": n, "stand": [int(r["stand"].sum()) for r in runs], "at_once": [int(r["at_once"].sum()) for r in runs],
+        "guess": [int(r["guess"].sum()) for r in runs],
         "ms": [r["ms"] for r in runs], "costs": [r["costs"].median(1).values.tolist() for r in runs],
     })  # fmt: skip
 

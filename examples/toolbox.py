@@ -186,7 +186,9 @@ def options(doc: str | None, iterations: int, *, seeds: int = 3, more: int | Non
     if more:
         made.add_argument("--more", type=int, default=more, help="times the iterations for CMA-ES (%(default)s)")
     made.add_argument("--out", type=Path, help="folder for pictures, films and figures; default: out/<example>")
-    made.add_argument("--quick", action="store_true", help="a small version that takes seconds; it shows less")
+    made.add_argument(
+        "--quick", action="store_true", help="a small version that takes seconds and has sizes of its own"
+    )
     return made
 
 
