@@ -156,9 +156,9 @@ def fallen(model: wa.Model, n: int, seed: int) -> tuple[torch.Tensor, torch.Tens
     chance = torch.Generator().manual_seed(seed)
     q, qd = sim.initial_state()
     turn = torch.zeros(n, model.nv, dtype=q.dtype)
-    turn[:, 3:5] = 0.3 * torch.randn(n, 2, generator=chance)
+    turn[:, 3:5] = 0.3 * torch.randn(n, 2, generator=chance, dtype=torch.float32)
     bent = torch.tensor([0.1 if "hip" in name else 0.5 for name in model.drive_names])
-    turn[:, 6:] = bent * torch.randn(n, model.nu, generator=chance)
+    turn[:, 6:] = bent * torch.randn(n, model.nu, generator=chance, dtype=torch.float32)
     q = wa.retract(model, q, turn)
     q[:, 2] += 0.2
     limp = {"kp": torch.zeros(model.nu), "kd": torch.full((model.nu,), 1.0)}
