@@ -53,7 +53,7 @@ GUESSES = 64  # further candidates, where no length helps
 
 
 def gauss_newton(misses: Misses, x: torch.Tensor, iterations: int, *, seed: int = 0, damping: float = 1e-3) -> Curve:
-    """From x (size,), with the exact gradients of all m misses and nothing to tune.
+    """From x (size,), with the exact gradients of all m misses.
 
     The m gradients come from one backward pass over m copies. The step is the shortest one that would bring every miss
     to zero if all were linear; several lengths of it are tried at once, as a batch. Where bodies hit each other, a loss
