@@ -20,7 +20,7 @@ from machine import progress, table
 HERE = Path(__file__).resolve().parent
 BENCHMARKS = (
     "throughput", "gradient", "autodiff", "crowd", "checkpoints", "growth", "peers", "scoreboard", "gpu_resources",
-    "gpu", "render", "usd_export", "applications",
+    "gpu", "render", "usd_export", "applications", "transfer", "learning",
 )  # fmt: skip
 ARGUMENTS = {"gpu": {True: ["--device", "cpu"], False: []}}  # here only whether it works; there it needs a GPU
 

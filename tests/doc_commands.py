@@ -17,11 +17,12 @@ from doc_pages import ROOT, Command
 from mjcf_oracle import ASSETS
 
 import warp_articulated as wa
-from warp_articulated.cli import main
+from warp_articulated.cli import _parser, main
 
 ROBOT = "laikago_feet"  # its kernels are compiled for other tests too
-STANDS_FOR = {"laikago": ROBOT, "ant": ROBOT, "COMMAND": "simulate"}
-MOST = {"--envs": 16, "--steps": 20, "--repeat": 1}
+TASKS = {task: "Cartpole" for task in wa.rl.TASKS if task != "PendulumReach"}
+STANDS_FOR = {"laikago": ROBOT, "ant": ROBOT, "COMMAND": "simulate", "n=3": "n=1", **TASKS}
+MOST = {"--envs": 16, "--steps": 20, "--repeat": 1, "--episodes": 16}
 SMALL = "64x36"
 OUTPUT_OPTIONS = ("--usd", "--gif", "--png", "--npz", "--json")
 VARIABLES = {"ENVS": "32", "STEPS": "60"}
@@ -37,6 +38,15 @@ def fill(folder: Path) -> None:
     u = np.tile(model.u0, (100, 16, 1))
     wa.Trajectory(model, q, 0.01, qd=np.zeros((101, 16, model.nv)), u=u).save(folder / "run.npz")
     np.savez(folder / "u.npz", u=u[:20, 0])
+
+
+def fill_run(arguments: list[str], folder: Path) -> None:
+    """The run that is resumed or played, and its policy as policy.pt."""
+    named = arguments[1:2] if arguments[0] == "play" else after(arguments, "--folder")
+    run = Path(*named) if named and named[0].startswith("runs/") else Path("runs/Cartpole-shac-0")
+    trained = quick(["train", "Cartpole", "--folder", str(run)])
+    assert main([*trained, "--steps", "16", "--quiet"]) == 0
+    shutil.copy(run / "policy.pt", folder / "policy.pt")
 
 
 def one_toed(path: Path) -> None:
@@ -74,6 +84,8 @@ def run_ours(command: Command, folder: Path) -> None:
         return
     fill(folder)
     one_toed(folder / "robot.urdf")
+    if "--resume" in arguments or arguments[0] == "play":
+        fill_run(arguments, folder)
     outputs = named_outputs(arguments)
     for name in outputs:
         if arguments.count(name) == 1:  # so that what is found afterwards was written now
@@ -104,8 +116,13 @@ def quick(arguments: list[str]) -> list[str]:
         and not any(w.endswith(".npz") for w in after(result, "--control"))
     ):
         result += ["--steps", "20"]
+    if name == "train":
+        result = without(result, "--minutes", "--envs", "--set", "--steps")
+        result += ["--steps", "32", "--envs", "4", "--option", "episode_length=20", "--threads", "1"]
+        if not {"sac", "sql", "mbpo"} & set(after(result, "--algo")):
+            result += ["--set", "horizon=4"]
     pictures = any(word.endswith((".png", ".gif")) for word in result)
-    if name in ("simulate", "render") and pictures and "--size" not in result:
+    if name in ("simulate", "render", "play") and pictures and "--size" not in result:
         result += ["--size", SMALL]
     if name == "bench":
         result = without(result, "--envs") + ["--envs", "2"]
@@ -202,10 +219,18 @@ def run_module(command: Command, folder: Path) -> None:
     assert stop.value.code == 0
 
 
+def check_torchrun(command: Command, folder: Path) -> None:
+    """It starts this package with a command that can be parsed; tests/test_rl_distributed.py runs such ones."""
+    start = command.words.index("-m")
+    assert command.words[start + 1] == "warp_articulated", f"{command.page}: `{command.text}` runs another module."
+    _parser().parse_args(command.words[start + 2 :])
+
+
 RULES: dict[str, Callable[[Command, Path], None]] = {
     "warp-articulated": run_ours,
     "make": check_make,
     "pip": check_pip,
+    "torchrun": check_torchrun,
     "python examples/": check_example,
     "python benchmarks/": check_benchmark,
     "python -c": run_statement,

@@ -12,7 +12,7 @@ PAGES = ["README.md", *sorted(p.relative_to(ROOT).as_posix() for p in (ROOT / "d
 # First words that make an indented block one of commands; blocks without any of them are outputs or formulas.
 PROGRAMS = (
     "warp-articulated", "make", "pip", "python", "python3", "git", "cd", "export", "sudo", "apt", "brew", "uv", "conda",
-    "docker", "curl", "wget", "pytest", "ruff", "mypy", "usdview", "source", ".", "$",
+    "docker", "curl", "wget", "torchrun", "pytest", "ruff", "mypy", "usdview", "source", ".", "$",
 )  # fmt: skip
 INLINE = ("make ", "pip install", "warp-articulated ", "python ")
 

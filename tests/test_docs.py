@@ -76,6 +76,7 @@ def test_commands_page_knows_every_command_and_no_other_option():
     parsers = _parser()._subparsers._group_actions[0].choices
     assert sorted(re.findall(r"^## ([a-z]+)$", page, re.MULTILINE)) == sorted(parsers)
     known = {option for parser in parsers.values() for option in parser._option_string_actions} | {"--version"}
+    known.add("--nproc-per-node")  # of torchrun
     assert set(re.findall(r"(?<![\w-])--[a-z][a-z-]*", page)) <= known
 
 

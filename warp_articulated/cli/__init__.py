@@ -15,10 +15,8 @@ import sys
 import threading
 from collections.abc import Sequence
 
-from . import bench, doctor, export, info, render, simulate, view
-from .console import FAILED
-
-STOPPED = 128  # plus the signal's number, as shells have it
+from . import bench, doctor, export, info, play, render, simulate, train, view
+from .console import FAILED, STOPPED
 
 EXAMPLES = """\
 examples:
@@ -26,6 +24,7 @@ examples:
   warp-articulated simulate robot.urdf --floating --drive position --kp 100 --kd 2 --usd run.usdc
   warp-articulated info robot.urdf
   warp-articulated view laikago
+  warp-articulated train Cartpole --minutes 1
   warp-articulated doctor
 
 `warp-articulated COMMAND --help` shows the options of a command.
@@ -65,7 +64,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=f"%(prog)s {_version()}")
     commands = parser.add_subparsers(required=True, metavar="command", title="commands")
-    for module in (simulate, view, info, render, export, bench, doctor):
+    for module in (simulate, view, train, play, info, render, export, bench, doctor):
         module.add(commands)
     return parser
 

@@ -8,7 +8,7 @@ import math
 import os
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ..progress import Bar, Busy
 
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from ..simulator import Simulator
 
 OK, FAILED, DIVERGED = 0, 1, 3
+STOPPED = 128  # plus the signal's number, as shells have it
 
 
 class Console:
@@ -130,12 +131,10 @@ def load_model(options: argparse.Namespace) -> Model:
     names = ("drive", "kp", "kd")
     given = [(name, getattr(options, name)) for name in names if getattr(options, name) is not None]
     given += [("floating", True)] * options.floating + options.option
-    twice = [name for k, (name, _) in enumerate(given) if name in dict(given[:k])]
-    if twice:
-        raise ValueError(f"the option {twice[0]!r} of the model is given twice.")
+    named = as_dict(given, "of the model")
     if not options.model:
         raise ValueError("the model's name is empty; give a scene's name or a file.")
-    return wa.load(options.model, **dict(given))
+    return wa.load(options.model, **named)
 
 
 def given_options(options: argparse.Namespace) -> list[str]:
@@ -210,6 +209,14 @@ def loader_option(text: str) -> tuple[str, object]:
         return name.strip(), json.loads(value)
     except ValueError:
         return name.strip(), value
+
+
+def as_dict(given: list[tuple[str, Any]], whose: str) -> dict[str, Any]:
+    """Values by their names, none of which may be given twice; whose: "of the model", for the error."""
+    for k, (name, _) in enumerate(given):
+        if name in dict(given[:k]):
+            raise ValueError(f"the option {name!r} {whose} is given twice.")
+    return dict(given)
 
 
 def refuse(options: argparse.Namespace, why: str, *names: str) -> None:

@@ -35,6 +35,8 @@ class Env:
         substeps: steps of the simulation per control; by default those of the class.
         episode_length: control steps until an episode is truncated; by default those of the class.
         seed: of all random numbers, until `reset(seed=...)` gives another one.
+        first_env: number of the first of these environments, if others are simulated elsewhere: a seed means the same
+            for an environment of a given number, wherever it is simulated.
         options: of the Simulator: device, dtype, threads, iterations, ...
     """
 
@@ -51,6 +53,7 @@ class Env:
         substeps: int | None = None,
         episode_length: int | None = None,
         seed: int = 0,
+        first_env: int = 0,
         **options,
     ):
         self.model = model
@@ -60,6 +63,7 @@ class Env:
         length = self.episode_length if episode_length is None else episode_length
         self.episode_length = checks.whole("episode_length", length, 1)
         self.seed = checks.whole("seed", seed, 0)
+        self.first_env = checks.whole("first_env", first_env, 0)
         self.action_size = model.nu
         """Numbers in an action, all of them in [-1, 1]: by default one for every drive."""
         self._options = {**options, "dt": self.dt, "substeps": self.substeps}
@@ -117,6 +121,17 @@ class Env:
         """
         return state.q, state.qd
 
+    def lost(self, before: State) -> torch.Tensor:
+        """(n,) what a step is worth with which the simulation diverged. By default nothing.
+
+        A task whose rewards add up to what was reached must take it back here, or ending so would pay.
+        """
+        return torch.zeros_like(before.q[:, 0])
+
+    def measures(self, before: State, after: State) -> dict[str, torch.Tensor]:
+        """What beside the reward tells how good a step was, (n,) each, such as a speed. By default nothing."""
+        return {}
+
     # -- what a policy calls
 
     def reset(self, seed: int | None = None) -> torch.Tensor:
@@ -134,7 +149,8 @@ class Env:
         """Act for control_dt in all environments; episodes that end begin anew at once.
 
         Gradients go from all that is returned to this action and, through the state, to earlier ones, until `detach`
-        or until the episode began. An environment that diverges is terminated, with reward 0 and no gradient.
+        or until the episode began. An environment that diverges is terminated, with the reward that the task has for
+        it and no gradient.
 
         action: (num_envs, action_size); beyond [-1, 1] it acts like -1 or 1.
         """
@@ -160,7 +176,7 @@ class Env:
         qd = torch.where(lost[:, None], state.qd.detach(), qd)
         after = replace(state, q=q, qd=qd, frame=state.frame + 1)
         after = replace(after, memory=self.remember(state, action, after))
-        reward = torch.where(lost, 0.0, self.reward(state, action, after))
+        reward = torch.where(lost, self.lost(state), self.reward(state, action, after))
         return after, reward, self.terminated(after) | lost
 
     def restart(self, mask: torch.Tensor) -> torch.Tensor:
@@ -178,7 +194,8 @@ class Env:
 
         `replace(env.fresh(n, seed), q=q, qd=qd)` (of dataclasses) is a state at given positions and velocities.
         """
-        return self._begun(seeded(checks.whole("seed", seed, 0), checks.whole("num", num, 1), self.device))
+        keys = seeded(checks.whole("seed", seed, 0), checks.whole("num", num, 1), self.device, self.first_env)
+        return self._begun(keys)
 
     def detach(self) -> None:
         """Cut the gradient here: later steps lead back to this state and not beyond."""

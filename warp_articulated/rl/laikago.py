@@ -15,7 +15,10 @@ from .env import Env
 from .random import Random
 from .state import State
 
-STROKE = 0.4  # rad, that an action of 1 moves a drive's target
+STROKE = 0.5  # rad, that an action of 1 moves a drive's target
+PERIOD = 0.5  # s, of the gait
+BEND = 0.5  # rad, of a knee in mid-swing
+TROT = (0.0, 1.0, 1.0, 0.0)  # half-periods by which FR, FL, RR, RL are late
 FRICTION = 0.8
 PUSH_EVERY = 4.0  # s, on average
 
@@ -24,7 +27,7 @@ class LaikagoStand(Env):
     """Come to stand from a disturbed pose, and keep standing while being pushed.
 
     Observation (45): velocity and angular velocity of the trunk and the vertical, in body axes, 12 joint angles from
-    the stand, 12 joint rates, the last action. Action (12): targets of the position drives, +-0.4 rad about the stand.
+    the stand, 12 joint rates, the last action. Action (12): targets of the position drives, +-0.5 rad about the stand.
     Reward: 1, less what height, tilt, speeds and actions cost. Ends when the trunk is below 0.2 m or tilted by more
     than 60 degrees. Only toes touch the ground: an episode ends before the rest of a robot would.
 
@@ -93,10 +96,11 @@ class LaikagoStand(Env):
 
 
 class LaikagoWalk(LaikagoStand):
-    """Walk at a commanded velocity, with a body and a ground that differ from episode to episode.
+    """Trot at a commanded velocity, with a body and a ground that differ from episode to episode.
 
-    Observation (48): that of LaikagoStand and the command: forward and sideways velocity, m/s, and turning rate, rad/s.
-    Action and end as there. Reward: how well the command is followed, less what hopping, tilting and jerks cost.
+    Observation (50): that of LaikagoStand, the command (forward and sideways velocity, m/s, and turning rate, rad/s)
+    and a clock of 2 Hz, as cosine and sine. Action and end as there. Reward: how well the command is followed, less
+    what hopping, tilting, jerks and knees cost that do not bend with the clock, two legs at a time.
 
     Args:
         num_envs: copies of it.
@@ -112,6 +116,7 @@ class LaikagoWalk(LaikagoStand):
         super().__init__(num_envs, push=push, **options)
         self.randomise = randomise
         self._slowest, self._fastest = self._like.new_tensor(self.COMMANDS).unbind(1)
+        self._offsets = torch.pi * self._like.new_tensor(TROT)
 
     def memory(self, random: Random) -> dict[str, torch.Tensor]:
         return {**super().memory(random), "command": random.uniform(self._slowest, self._fastest, 3)}
@@ -132,14 +137,29 @@ class LaikagoWalk(LaikagoStand):
         }
 
     def observe(self, state: State) -> torch.Tensor:
-        return torch.cat([super().observe(state), state.memory["command"]], 1)
+        phase = self.phase(state)
+        return torch.cat([super().observe(state), state.memory["command"], phase.cos(), phase.sin()], 1)
+
+    def phase(self, state: State) -> torch.Tensor:
+        """(n, 1) rad, of the gait's clock."""
+        return (2.0 * torch.pi / PERIOD * self.control_dt) * state.frame[:, None].to(self.dtype)
+
+    def measures(self, before: State, after: State) -> dict[str, torch.Tensor]:
+        velocity, spin, _ = self.trunk(after)
+        command = after.memory["command"]
+        astray = (velocity[:, :2] - command[:, :2]).norm(dim=1)
+        return {"velocity error": astray, "turning error": (spin[:, 2] - command[:, 2]).abs()}
 
     def reward(self, before: State, action: torch.Tensor, after: State) -> torch.Tensor:
         velocity, spin, up = self.trunk(after)
         command = after.memory["command"]
         astray = ((velocity[:, :2] - command[:, :2]) ** 2).sum(1)
         turned = (spin[:, 2] - command[:, 2]) ** 2
-        follow = torch.exp(-4.0 * astray) + 0.5 * torch.exp(-4.0 * turned)
-        sway = velocity[:, 2] ** 2 + 0.05 * (spin[:, :2] ** 2).sum(1) + (up[:, :2] ** 2).sum(1)
+        follow = 1.0 / (1.0 + 4.0 * astray) + 0.5 / (1.0 + 4.0 * turned)
+        sway = velocity[:, 2] ** 2 + 0.05 * (spin[:, :2] ** 2).sum(1) + 3.0 * (up[:, :2] ** 2).sum(1)
+        sag = 20.0 * (after.q[:, 2] - self._height) ** 2
+        # without it a policy learns to lean and shuffle: nothing else says that a foot should leave the ground
+        swing = torch.relu(torch.sin(self.phase(after) + self._offsets))
+        step = ((after.q[:, 9::3] - (self._rest[2::3] - BEND * swing)) ** 2).sum(1)
         jerk = ((action - before.memory["action"]) ** 2).sum(1)
-        return follow - sway - 0.01 * jerk - 5e-4 * (after.qd[:, 6:] ** 2).sum(1)
+        return follow - sway - sag - step - 0.01 * jerk - 2e-4 * (after.qd[:, 6:] ** 2).sum(1)

@@ -62,6 +62,10 @@ class PendulumReach(Env):
     def reward(self, before: State, action: torch.Tensor, after: State) -> torch.Tensor:
         return self._distance2(before) - self._distance2(after)
 
+    def lost(self, before: State) -> torch.Tensor:
+        """Takes back all that was earned: the return is then that of not having moved."""
+        return self._distance2(before).detach() - 2.0 * (self.goal**2).sum()
+
     def terminated(self, state: State) -> torch.Tensor:
         return state.frame >= self.episode_length
 

@@ -31,9 +31,10 @@ def fork(keys: torch.Tensor, number: torch.Tensor | int) -> torch.Tensor:
     return scramble(keys + SILVER * (number + 1))  # + 1: zero would map to zero
 
 
-def seeded(seed: int, num: int, device: torch.device) -> torch.Tensor:
-    """Keys (num,) of a seed; the first ones do not depend on how many there are."""
-    return fork(torch.full((num,), seed, dtype=torch.int64, device=device), torch.arange(num, device=device))
+def seeded(seed: int, num: int, device: torch.device, first: int = 0) -> torch.Tensor:
+    """Keys (num,) of a seed, from that of number `first` on; they do not depend on how many there are."""
+    numbers = torch.arange(first, first + num, device=device)
+    return fork(torch.full((num,), seed, dtype=torch.int64, device=device), numbers)
 
 
 def _shifted(x: torch.Tensor, places: int) -> torch.Tensor:

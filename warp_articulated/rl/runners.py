@@ -4,17 +4,30 @@ from __future__ import annotations
 
 import torch
 
+from .. import checks
 from ..importers.loading import load
-from .axes import to_body
+from .axes import to_body, uprightness
 from .env import Env
 from .random import Random
 from .state import State
 
 # Gymnasium's file names the actuators in this order; ours is that of the joints
 ANT_ACTIONS = ("hip_4", "ankle_4", "hip_1", "ankle_1", "hip_2", "ankle_2", "hip_3", "ankle_3")
+HIGH = 0.7  # m, from which a careful ant does not jump
 
 
-class Ant(Env):
+class Runner(Env):
+    """What runs along x."""
+
+    def speed(self, before: State, after: State) -> torch.Tensor:
+        """(n,) m/s, along x."""
+        return (after.q[:, 0] - before.q[:, 0]) / self.control_dt
+
+    def measures(self, before: State, after: State) -> dict[str, torch.Tensor]:
+        return {"speed": self.speed(before, after)}
+
+
+class Ant(Runner):
     """A four-legged ant runs along x.
 
     Observation (27), as the first 27 numbers of Gymnasium's Ant-v5: height, quaternion wxyz, 8 joint angles, velocity
@@ -23,13 +36,18 @@ class Ant(Env):
 
     Args:
         num_envs: copies of it.
+        care: weight of a smooth cost of leaning and of jumping, which Gymnasium's reward does not have: an end is a
+            step that no gradient sees, and what only just does not jump too high here may do so elsewhere. A careful
+            ant's episode also ends when it has tipped over.
         options: as of `Env`.
     """
 
     dt, substeps, episode_length = 5e-3, 10, 1000
 
-    def __init__(self, num_envs: int = 1, **options):
+    def __init__(self, num_envs: int = 1, *, care: float = 0.0, **options):
+        checks.positive("care", care, zero=True)
         super().__init__(load("ant"), num_envs, **options)
+        self.care = care
         order = [ANT_ACTIONS.index(name) for name in self.model.drive_names]
         self._order = torch.tensor(order, device=self.device)
 
@@ -48,15 +66,20 @@ class Ant(Env):
         return action[:, self._order]  # the model's gear makes torques of it
 
     def reward(self, before: State, action: torch.Tensor, after: State) -> torch.Tensor:
-        forward = (after.q[:, 0] - before.q[:, 0]) / self.control_dt
-        return forward - 0.5 * (action**2).sum(1) + 1.0
+        reward = self.speed(before, after) - 0.5 * (action**2).sum(1) + 1.0
+        if self.care == 0.0:
+            return reward
+        lean = 1.0 - uprightness(after.q[:, 3:7])
+        jump = torch.relu(after.q[:, 2] - HIGH)
+        return reward - self.care * (2.0 * lean + 20.0 * jump**2)
 
     def terminated(self, state: State) -> torch.Tensor:
         height = state.q[:, 2]
-        return (height < 0.2) | (height > 1.0)
+        ended = (height < 0.2) | (height > 1.0)
+        return ended | (uprightness(state.q[:, 3:7]) < 0.0) if self.care else ended
 
 
-class Hopper(Env):
+class Hopper(Runner):
     """A one-legged hopper in a plane hops along x.
 
     Observation (11), as of Gymnasium's Hopper-v5: height, pitch, 3 joint angles, and the rates of x and of these,
@@ -81,8 +104,7 @@ class Hopper(Env):
         return torch.cat([state.q[:, 1:], state.qd.clamp(-10.0, 10.0)], 1)
 
     def reward(self, before: State, action: torch.Tensor, after: State) -> torch.Tensor:
-        forward = (after.q[:, 0] - before.q[:, 0]) / self.control_dt
-        return forward + 1.0 - 1e-3 * (action**2).sum(1)
+        return self.speed(before, after) + 1.0 - 1e-3 * (action**2).sum(1)
 
     def terminated(self, state: State) -> torch.Tensor:
         return (state.q[:, 1] < 0.7) | (state.q[:, 2].abs() > 0.2)

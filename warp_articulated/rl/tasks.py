@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import inspect
+from typing import Any
+
+from ..simulator import Simulator
 from .cartpole import Cartpole
 from .env import Env
 from .laikago import LaikagoStand, LaikagoWalk
@@ -17,4 +21,18 @@ def make(task: str, num_envs: int = 1, **options) -> Env:
     """The environments of a task of TASKS, by its name; options are those of its class."""
     if task not in TASKS:
         raise ValueError(f"task is {task!r}; it must be one of {', '.join(TASKS)}.")
+    _check_options(task, options)
     return TASKS[task](num_envs=num_envs, **options)
+
+
+def _check_options(task: str, options: dict[str, Any]) -> None:
+    """Python's own error would name the function deep down that the option got to."""
+    own = inspect.signature(TASKS[task]).parameters
+    for name, parameter in own.items():
+        if parameter.default is parameter.empty and parameter.kind is not parameter.VAR_KEYWORD and name not in options:
+            raise ValueError(f"{task} needs the option {name}.")
+    known = dict.fromkeys(x for taker in (TASKS[task], Env, Simulator) for x in inspect.signature(taker).parameters)
+    names = [name for name in known if name not in ("model", "num_envs", "options")]
+    for name in options:
+        if name not in names:
+            raise ValueError(f"{task} has no option {name!r}; it has {', '.join(names)}.")

@@ -1,0 +1,189 @@
+"""Tables and curves of learning.py, from nothing but its JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import numpy as np
+from learning_experiments import EXPERIMENTS, LINKS, METHODS, PENDULUM_SECONDS, SAMPLES
+from machine import table
+
+PAPER = {
+    "paper: enhanced": (0.49, 1.93, 4.28, 7.81, 12.31, 17.78, 24.34),
+    "paper: MBPO": (0.49, 1.90, 4.28, 7.50, 11.13, 15.02, 19.97),
+}
+LABELS = {"enhanced": "SAC, enhanced (exact)", "paper form": "SAC, enhanced (paper's form)", "mbpo": "MBPO",
+          "sac": "SAC", "sql": "SQL", "ppo": "PPO", "shac": "SHAC"}  # fmt: skip
+COLOURS = {name: f"C{k}" for k, name in enumerate(LABELS)}
+GOOD = 0.95  # of the most that a pendulum can earn
+MISSING = "-"
+
+
+def report(results: dict) -> dict[str, str]:
+    """By name: tables of what the runs came to."""
+    runs = _by_name(results)
+    made = {
+        "pendulum": _pendulum(runs),
+        "pendulum_time": _pendulum_time(runs),
+        "ant": _walk(runs, "ant", {"return": 0, "speed": 2, "length": 0}, 1500.0),
+        "laikago": _walk(runs, "laikago", {"return": 0, "velocity error": 2, "turning error": 2, "length": 0}, None),
+        "samples": _samples(runs),
+    }
+    return {name: text for name, text in made.items() if text}
+
+
+def _by_name(results: dict) -> dict[str, list[dict]]:
+    runs: dict[str, list[dict]] = {}
+    for run in results["runs"]:
+        if run["name"] in EXPERIMENTS and run["rows"]:
+            runs.setdefault(run["name"], []).append(run)
+    return runs
+
+
+def _spread(values: Iterable[float], digits: int = 2) -> str:
+    """The mean, and the least and the most in brackets if there are several."""
+    values = list(values)
+    if not values:
+        return MISSING
+    mean = f"{np.mean(values):.{digits}f}"
+    return mean if len(values) == 1 else f"{mean} ({min(values):.{digits}f}..{max(values):.{digits}f})"
+
+
+def _most(n: int) -> float:
+    return n**2 / 2
+
+
+def _pendulum(runs: dict) -> str:
+    """Share of the maximal return by links, at the end of the runs."""
+    lines = []
+    for method in METHODS:
+        found = [[r["rows"][-1]["return"] / _most(n) for r in runs.get(f"pendulum {n} {method}", [])] for n in LINKS]
+        if any(found):
+            lines.append([LABELS[method], *map(_spread, found)])
+    if not lines:
+        return ""
+    lines += [[name, *(f"{x / _most(n):.2f}" for x, n in zip(values, LINKS))] for name, values in PAPER.items()]
+    return table(["", *(f"n = {n}" for n in LINKS)], lines)
+
+
+def _reached(run: dict, level: float) -> float | None:
+    """Minutes until an evaluation's return was at least `level`."""
+    return next((row["seconds"] / 60 for row in run["rows"] if row["return"] >= level), None)
+
+
+def _times(found: list[dict], level: float) -> str:
+    times = [_reached(run, level) for run in found]
+    reached = [t for t in times if t is not None]
+    if not times:
+        return MISSING
+    note = "" if len(reached) == len(times) else f" ({len(reached)} of {len(times)} runs)"
+    return f"{_spread(reached, 1)}{note}" if reached else "never"
+
+
+def _pendulum_time(runs: dict) -> str:
+    """CPU minutes until 0.95 of the maximum."""
+    lines = []
+    for method in METHODS:
+        found = [runs.get(f"pendulum {n} {method}", []) for n in LINKS]
+        if any(found):
+            lines.append([LABELS[method], *(_times(f, GOOD * _most(n)) for f, n in zip(found, LINKS))])
+    limit = ["limit", *(f"{PENDULUM_SECONDS[n] / 60:g}" for n in LINKS)]
+    return table(["", *(f"n = {n}" for n in LINKS)], [*lines, limit]) if lines else ""
+
+
+def _walk(runs: dict, group: str, columns: dict[str, int], level: float | None) -> str:
+    lines = []
+    for algorithm in ("shac", "ppo"):
+        found = runs.get(f"{group} {algorithm}", [])
+        if found:
+            last = [run["rows"][-1] for run in found]
+            cells = [_spread((row[c] for row in last), digits) for c, digits in columns.items()]
+            minutes = _spread((row["seconds"] / 60 for row in last), 0)
+            steps = _spread((row["steps"] / 1e6 for row in last), 1)
+            more = [] if level is None else [_times(found, level)]
+            lines.append([LABELS[algorithm], len(found), minutes, steps, *cells, *more])
+    head = ["", "runs", "CPU minutes", "million steps", *columns]
+    return table(head + ([] if level is None else [f"minutes to {level:.0f}"]), lines) if lines else ""
+
+
+def _samples(runs: dict) -> str:
+    lines = []
+    for experiment in SAMPLES:
+        found = runs.get(experiment.name, [])
+        if found:
+            last = [run["rows"][-1] for run in found]
+            best = [max(row["return"] for row in run["rows"]) for run in found]
+            steps = _spread((row["steps"] / 1e3 for row in last), 1)
+            kind = experiment.settings["samples"]
+            cells = [_spread((row["return"] for row in last), 0), _spread(best, 0)]
+            lines.append([LABELS[experiment.algorithm], kind, len(found), steps, *cells])
+    head = ["", "samples", "runs", "thousand true steps", "return at the end", "best evaluation"]
+    return table(head, lines) if lines else ""
+
+
+# -- pictures
+
+
+def plot_pendulum(results: dict, figure) -> None:
+    """Share of the maximum over links, and curves of the longest chains."""
+    runs = _by_name(results)
+    axes = figure.subplots(1, 3)
+    for method in METHODS:
+        points = [(n, [r["rows"][-1]["return"] / _most(n) for r in runs.get(f"pendulum {n} {method}", [])])
+                  for n in LINKS]  # fmt: skip
+        points = [(n, values) for n, values in points if values]
+        if points:
+            means = [np.mean(values) for _, values in points]
+            spread = [[m - min(v), max(v) - m] for m, (_, v) in zip(means, points)]
+            axes[0].errorbar([n for n, _ in points], means, np.array(spread).T, marker="o", capsize=3,
+                             color=COLOURS[method], label=LABELS[method])  # fmt: skip
+        for n, panel in ((5, axes[1]), (7, axes[2])):
+            _curve(panel, runs.get(f"pendulum {n} {method}", []), method, "seconds", 60.0, _most(n))
+    for name, values in PAPER.items():
+        axes[0].plot(LINKS, [x / _most(n) for x, n in zip(values, LINKS)], ":", color="0.4", label=name)
+    axes[0].set(xlabel="links", ylabel="share of the maximal return", ylim=(-0.1, 1.05))
+    for n, panel in ((5, axes[1]), (7, axes[2])):
+        panel.set(title=f"n = {n}", xlabel="CPU minutes", ylim=(-0.1, 1.05))
+
+
+def plot_walk(results: dict, figure) -> None:
+    """Returns of the walkers over time."""
+    runs = _by_name(results)
+    for panel, group in zip(figure.subplots(1, 2), ("ant", "laikago")):
+        for algorithm in ("shac", "ppo"):
+            _curve(panel, runs.get(f"{group} {algorithm}", []), algorithm, "seconds", 60.0)
+        panel.set(title={"ant": "Ant", "laikago": "LaikagoWalk"}[group], xlabel="CPU minutes", ylabel="return")
+
+
+def plot_samples(results: dict, figure) -> None:
+    """Returns of the ant over true samples and over time."""
+    runs = _by_name(results)
+    panels = figure.subplots(1, 2)
+    for k, experiment in enumerate(SAMPLES):
+        label = f"{LABELS[experiment.algorithm]}, {experiment.settings['samples']}"
+        for panel, x, unit in zip(panels, ("steps", "seconds"), (1e3, 60.0)):
+            _curve(panel, runs.get(experiment.name, []), "", x, unit, colour=f"C{k}", label=label)
+    panels[0].set(xlabel="thousand true steps", ylabel="return of the ant")
+    panels[1].set(xlabel="CPU minutes")
+
+
+def _curve(
+    panel, runs: list[dict], method: str, x: str, unit: float, most: float = 1.0, colour=None, label=None
+) -> None:
+    """The mean of the runs and the range that they span, on a common grid."""
+    if not runs:
+        return
+    ends = [run["rows"][-1][x] / unit for run in runs]
+    grid = np.linspace(0.0, max(ends), 60)
+    curves = []
+    for run in runs:  # a run that ended early keeps what it had
+        values = [row["return"] / most for row in run["rows"]]
+        curves.append(np.interp(grid, [row[x] / unit for row in run["rows"]], values, left=np.nan))
+    colour = colour or COLOURS[method]
+    with np.errstate(all="ignore"):
+        panel.plot(grid, np.mean(curves, 0), color=colour, label=label or LABELS[method])
+        panel.fill_between(grid, np.min(curves, 0), np.max(curves, 0), color=colour, alpha=0.2, lw=0)
+
+
+PICTURES = {"pendulum": plot_pendulum, "walk": plot_walk, "samples": plot_samples}
+SHOWS = {"pendulum": ["pendulum"], "walk": ["ant", "laikago"], "samples": ["samples"]}  # groups of experiments

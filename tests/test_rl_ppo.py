@@ -1,0 +1,74 @@
+"""PPO: what is ours of it, which is how rsl_rl's parts are put together."""
+
+import subprocess
+import sys
+
+import torch
+
+from warp_articulated import rl
+from warp_articulated.rl.learning.ppo import Ppo, PpoSettings
+
+SMALL = PpoSettings(num_envs=8, horizon=6, actor_hidden=(16,), critic_hidden=(16,), epochs=2, minibatches=2)
+
+
+def learner(seed=0):
+    return Ppo(rl.make("Cartpole", 8, device="cpu", threads=1, episode_length=9), SMALL, seed)
+
+
+def test_an_iteration_learns_and_counts(capfd):
+    ppo = learner()
+    before = [p.detach().clone() for p in (*ppo.actor.parameters(), *ppo.critic.parameters())]
+    numbers = [ppo.advance() for _ in range(2)]
+    after = [*ppo.actor.parameters(), *ppo.critic.parameters()]
+    assert all(not torch.equal(x, y) for x, y in zip(before, after, strict=True))
+    assert ppo.steps == 96 and ppo.iterations == 2
+    assert numbers[1]["length"] == 9 and "return" not in numbers[0]  # episodes of 9 steps end in the second one
+    assert numbers[1]["learning rate"] > 0 and 0.1 < numbers[1]["noise"] < 1
+    assert "Model" not in capfd.readouterr().out  # rsl_rl's own lines
+
+
+def test_the_policy_is_the_mean_that_the_actor_samples_about():
+    ppo = learner()
+    ppo.advance()  # the normaliser has seen something
+    observation = torch.randn(32, 5)
+    grouped = {"policy": observation}
+    mean = ppo.actor(grouped)
+    assert torch.equal(ppo.policy(observation), mean.clamp(-1, 1))
+    assert ppo.policy(1e6 * observation).abs().max() == 1
+    torch.manual_seed(0)
+    samples = torch.stack([ppo.actor(grouped, stochastic_output=True) for _ in range(400)])
+    # 400 draws of a deviation of about 0.5: the mean's own deviation is 0.025
+    assert (samples.mean(0) - mean).abs().max() < 0.12
+
+
+def test_time_outs_count_as_going_on(monkeypatch):
+    ppo = learner()
+    seen = []
+    plain = ppo.algorithm.process_env_step
+    monkeypatch.setattr(ppo.algorithm, "process_env_step", lambda *args: (seen.append(args), plain(*args)))
+    for _ in range(2):
+        ppo.advance()
+    ended = torch.stack([args[2] for args in seen])
+    cut = torch.stack([args[3]["time_outs"] for args in seen])
+    assert ended[8].all() and cut[8].all() and not ended[:8].any()  # nothing falls within 9 steps
+
+
+def test_the_learning_rate_is_resumed():
+    ppo, other = learner(), learner(1)
+    ppo.algorithm.optimizer.param_groups[0]["lr"] = 3e-4
+    other.load_state_dict(ppo.state_dict())
+    assert other.algorithm.learning_rate == 3e-4
+
+
+def test_without_rsl_rl_the_extra_is_named():
+    code = (
+        "import sys; sys.modules['rsl_rl'] = None\n"
+        "from warp_articulated.rl.learning.training import train\n"
+        "try:\n"
+        "    train('Cartpole', 'ppo')\n"
+        "except ModuleNotFoundError as error:\n"
+        "    assert str(error) == \"the algorithm ppo needs rsl-rl-lib: pip install 'warp-articulated[rl]'.\", error\n"
+        "else:\n"
+        "    raise SystemExit('it was trained')\n"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)

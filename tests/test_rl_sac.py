@@ -1,0 +1,204 @@
+"""Learners with a replay: the ring, resuming to the last bit, a small task that is learned, and what is refused."""
+
+import copy
+import io
+
+import pytest
+import torch
+from rl_batches import make
+
+from warp_articulated import rl
+from warp_articulated.rl.learning.enhancement import FORMS
+from warp_articulated.rl.learning.replay import Replay, Transitions
+from warp_articulated.rl.learning.sac import Actor, Sac
+from warp_articulated.rl.learning.sql import Sql, stein_direction
+
+SMALL = {"num_envs": 4, "hidden": (16, 16), "batch": 16, "warm_up": 12, "updates": 2, "capacity": 40}
+LEARNERS = [(Sac, {"enhancement": form, "enhanced_batch": 8, "actor_every": 2}) for form in FORMS]
+LEARNERS += [(Sql, {"particles": 4, "value_particles": 4, "proposal": proposal}) for proposal in ("uniform", "policy")]
+
+
+def learner(algorithm, seed=0, task="PendulumReach", **settings):
+    env = make(task, SMALL["num_envs"], **({"n": 2} if task == "PendulumReach" else {}))
+    return algorithm(env, algorithm.Settings(**{**SMALL, **settings}), seed)
+
+
+def numbered(first, number):
+    """Transitions whose rewards count."""
+    count = torch.arange(first, first + number)
+    state = rl.State(
+        count[:, None].float(), count[:, None].float(), count, count, {"goal": count.float()}, {"mass": count}
+    )
+    x = count[:, None].float()
+    return Transitions(state, x, x, count.float(), x + 1, count % 2 == 0, {"slope": x})
+
+
+# -- replay
+
+
+def test_the_replay_keeps_the_last_transitions_whole():
+    replay = Replay(10)
+    for first in range(0, 16, 4):
+        replay.add(numbered(first, 4))
+    assert len(replay) == 10 and replay.added == 16
+    kept = replay.all()
+    assert sorted(kept.reward.tolist()) == list(range(6, 16))
+    for name, x in kept.tensors().items():
+        expected = {"next_observation": kept.reward + 1, "terminated": kept.reward % 2 == 0}.get(name, kept.reward)
+        assert torch.equal(x.reshape(-1).float(), expected.float()), name
+    assert kept.state.params["mass"].dtype == torch.int64
+
+
+def test_samples_are_even_and_repeatable():
+    replay = Replay(8)
+    replay.add(numbered(0, 5))
+    once, again = (replay.sample(5000, torch.Generator().manual_seed(1)) for _ in range(2))
+    assert torch.equal(once.reward, again.reward)
+    shares = torch.bincount(once.reward.long(), minlength=8) / 5000
+    assert (shares[:5] - 0.2).abs().max() < 0.03 and shares[5:].sum() == 0  # 5 standard deviations; never unfilled
+    assert torch.equal(once.state.memory["goal"], once.reward)
+
+
+def test_a_replay_is_restored_and_goes_on_at_the_same_place():
+    replay, other = Replay(6), Replay(6)
+    replay.add(numbered(0, 4))
+    replay.add(numbered(4, 4))
+    other.load_state_dict(copy.deepcopy(replay.state_dict()))
+    for each in (replay, other):
+        each.add(numbered(8, 3))
+    assert torch.equal(replay.all().reward, other.all().reward)
+    assert sorted(other.all().reward.tolist()) == list(range(5, 11))
+
+
+def test_a_saved_replay_is_not_larger_than_what_it_holds():
+    replay, file = Replay(100_000), io.BytesIO()
+    replay.add(numbered(0, 4))
+    torch.save(replay.state_dict(), file)
+    assert file.tell() < 20_000
+
+
+def test_the_replay_refuses():
+    replay = Replay(6)
+    with pytest.raises(RuntimeError, match="The replay is empty"):
+        replay.sample(3)
+    with pytest.raises(RuntimeError, match="The replay is empty"):
+        replay.all()
+    with pytest.raises(ValueError, match="transitions are 7; a replay of capacity 6"):
+        replay.add(numbered(0, 7))
+    replay.add(numbered(0, 2))
+    step = numbered(0, 1)
+    with pytest.raises(ValueError, match=r"transitions has .*; it must have what the first ones had: .*extra slope"):
+        replay.add(Transitions(step.state, step.observation, step.action, step.reward, step.action, step.terminated))
+    with pytest.raises(ValueError, match="has capacity 6; this one has 5"):
+        Replay(5).load_state_dict(replay.state_dict())
+    with pytest.raises(ValueError, match="capacity"):
+        Replay(0)
+
+
+def test_a_step_of_the_replay_can_be_simulated_again():
+    for task in ("Ant", "LaikagoWalk"):
+        sac = learner(Sac, task=task)
+        for _ in range(3):
+            sac.take_step()
+        kept = sac.replay.all()
+        after, reward, terminated = sac.env.transition(kept.state, kept.action)
+        assert torch.equal(sac.env.observe(after), kept.next_observation)
+        assert torch.equal(reward, kept.reward) and torch.equal(terminated, kept.terminated)
+
+
+# -- learners
+
+
+@pytest.mark.parametrize(("algorithm", "settings"), LEARNERS)
+def test_learning_resumes_to_the_last_bit(algorithm, settings):
+    first = learner(algorithm, **settings)
+    for _ in range(12):  # the ring has gone round
+        first.advance()
+    file = io.BytesIO()
+    torch.save(first.state_dict(), file)
+    expected = [first.advance() for _ in range(4)]
+    second = learner(algorithm, seed=1, **settings)
+    file.seek(0)
+    second.load_state_dict(torch.load(file))
+    found = [second.advance() for _ in range(4)]
+    assert found == expected and "critic loss" in expected[-1]
+    for ours, theirs in zip(second.policy.parameters(), first.policy.parameters(), strict=True):
+        assert torch.equal(ours, theirs)
+    assert second.steps == first.steps == 64
+
+
+def score(env, policy):
+    """Mean return of one episode, without noise."""
+    state, total = env.fresh(env.num_envs, 0), 0.0
+    with torch.no_grad():
+        for _ in range(env.episode_length):
+            state, reward, _ = env.transition(state, policy(env.observe(state)))
+            total += float(reward.mean())
+    return total
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "settings"),
+    [
+        (Sac, {"enhancement": "none"}),
+        (Sac, {"enhancement": "exact"}),
+        (Sql, {"proposal": "policy"}),
+        pytest.param(Sac, {"enhancement": "paper"}, marks=pytest.mark.slow),
+        pytest.param(Sac, {"enhancement": "long"}, marks=pytest.mark.slow),
+    ],
+)
+def test_a_link_learns_to_rise(algorithm, settings):
+    """In 20 frames the best is to push as hard as possible; an untrained policy lets the link fall."""
+    env = make("PendulumReach", 16, n=1, episode_length=20)
+    numbers = {"hidden": (32, 32), "rate": 3e-3, "target_rate": 0.02, "temperature": 1e-3, "gamma": 0.95}
+    learner = algorithm(env, algorithm.Settings(**numbers, batch=64, warm_up=320, updates=4, **settings), seed=0)
+    best = score(env, lambda seen: torch.ones(len(seen), 1))
+    before = score(env, learner.policy)
+    for _ in range(80):
+        learner.advance()
+    after = score(env, learner.policy)
+    assert before < -best and after > 0.6 * best
+
+
+def test_the_same_seed_learns_the_same_and_another_one_does_not():
+    notes = []
+    for seed in (0, 0, 1):
+        sac = learner(Sac, seed)
+        notes.append([sac.advance() for _ in range(6)][-1])
+    assert notes[0] == notes[1] != notes[2]
+
+
+def test_actions_have_the_density_that_the_actor_says():
+    actor = Actor(torch.nn.Identity(), 2, (8,), 1).double()
+    observation = torch.tensor([[0.3, -0.7]], dtype=torch.float64)
+    noise = torch.linspace(-6.0, 6.0, 20001, dtype=torch.float64)[:, None]
+    with torch.no_grad():
+        action, density = actor.sample(observation.expand(len(noise), -1), noise)
+        middle = actor(observation)
+    area = torch.trapezoid(density.exp(), action[:, 0])
+    assert abs(area - 1.0) < 1e-6
+    assert abs(middle[0] - action[10000]) < 1e-12
+
+
+def test_particles_spread_like_the_density():
+    """Of a Gaussian: mean 1, deviation 0.5."""
+    particles = torch.randn(1, 60, 1, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    for _ in range(800):
+        particles = particles + 0.1 * stein_direction(particles, particles, -(particles - 1.0) / 0.25)
+    assert abs(particles.mean() - 1.0) < 0.02
+    assert abs(particles.std() - 0.5) < 0.05
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "settings", "message"),
+    [
+        (Sac, {"enhancement": "some"}, "enhancement is 'some'; it must be one of none, exact, paper."),
+        (Sac, {"temperature": 0.0}, "temperature is 0.0; it must be positive"),
+        (Sql, {"temperature": -1.0}, "temperature is -1.0; it must be positive"),
+        (Sql, {"proposal": "some"}, "proposal is 'some'; it must be one of uniform, policy."),
+        (Sql, {"particles": 1}, "particles is 1; it must be 2 or more"),
+    ],
+)
+def test_settings_that_are_refused(algorithm, settings, message):
+    with pytest.raises(ValueError, match=message):
+        learner(algorithm, **settings)

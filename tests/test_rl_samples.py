@@ -1,0 +1,141 @@
+"""Sample enhancement: Jacobians of control steps, samples around true ones, and who gets none."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+from rl_batches import actions, make
+
+from warp_articulated import rl
+from warp_articulated.rl.learning.enhancement import jacobians
+from warp_articulated.rl.learning.jacobian import step_jacobian
+from warp_articulated.rl.learning.replay import Transitions
+from warp_articulated.rl.learning.sac import Sac
+from warp_articulated.rl.learning.sample_enhancement import more_samples
+
+
+def taken(env, frames=5, seed=0, size=0.5):
+    """The steps that random actions take after some frames."""
+    controls = actions(env, frames + 1, seed, size)
+    env.reset(seed)
+    for action in controls[:-1]:
+        env.step(action)
+    return step_from(env, env.state, controls[-1])
+
+
+def step_from(env, state, action):
+    after, reward, terminated = env.transition(state, action)
+    return Transitions(state, env.observe(state), action, reward, env.observe(after), terminated)
+
+
+def samples(env, steps, form, number=4, reach=0.01):
+    """Only those that were added."""
+    return more_samples(env, steps, form, number, reach, torch.Generator().manual_seed(0))[len(steps) :]
+
+
+@pytest.mark.parametrize(
+    ("task", "options"),
+    [("PendulumReach", {"n": 3}), ("LaikagoStand", {}), ("LaikagoWalk", {}), ("Cartpole", {})],
+)
+def test_jacobian_is_that_of_the_backward_pass(task, options):
+    """Through contact, pushes, parameters that differ between environments, and actions that are observed."""
+    env = make(task, 3, dtype="float64", **options)
+    steps = taken(env, 12)
+    found = step_jacobian(env, steps.state, steps.action)
+    rows = jacobians(env, steps.state, steps.action)
+    expected = torch.cat([rows["observation slope"], rows["reward slope"][:, None]], 1)
+    torch.testing.assert_close(found, expected, rtol=1e-9, atol=1e-9 * float(expected.abs().max()))
+
+
+@pytest.mark.parametrize(("task", "options"), [("PendulumReach", {"n": 2}), ("LaikagoStand", {"push": 0.0})])
+def test_first_order_samples_are_true_to_second_order(task, options):
+    env = make(task, 2, dtype="float64", **options)
+    steps = taken(env, 12)
+    check_second_order(env, steps)
+
+
+@pytest.mark.slow
+def test_first_order_samples_of_an_ant_on_the_ground_are_true_to_second_order():
+    """Compiles kernels of its own."""
+    env = rl.Ant(2, dtype="float64", device="cpu")
+    check_second_order(env, taken(env, 20))
+
+
+def check_second_order(env, steps):
+    errors = []
+    for reach in (1e-3, 5e-4):
+        linear, true = (samples(env, steps, form, reach=reach) for form in ("first-order", "true"))
+        assert torch.equal(linear.action, true.action) and len(linear) == 4 * len(steps)
+        moved = (true.next_observation - steps.next_observation.repeat_interleave(4, 0)).abs().amax(1)
+        assert moved.min() > 10 * errors[0][0].max() if errors else moved.min() > 0
+        by_observation = (linear.next_observation - true.next_observation).abs().amax(1)
+        errors.append((by_observation, (linear.reward - true.reward).abs()))
+    for whole, half in zip(*errors, strict=True):
+        assert whole.max() > 1e-10  # of curvature, not of rounding
+        assert abs(whole.sum() / half.sum() - 4) < 0.2  # the third order is some permille of the second
+
+
+def test_samples_stay_within_reach_and_within_the_actions():
+    env = make("PendulumReach", 2, n=2)
+    steps = taken(env)
+    steps = step_from(env, steps.state, torch.tensor([[1.0, -1.0], [0.3, 0.995]]))
+    for form in ("first-order", "true"):
+        around = samples(env, steps, form, number=50, reach=0.1)
+        away = (around.action - steps.action.repeat_interleave(50, 0)).abs()
+        assert around.action.abs().max() <= 1.0 and away.max() <= 0.1 + 1e-6 and away[50:, 0].max() > 0.08
+        expected = step_from(env, around.state, around.action)
+        torch.testing.assert_close(around.next_observation, expected.next_observation, rtol=0, atol=0.02)
+        assert torch.equal(around.observation, expected.observation)
+
+
+def test_a_step_that_ends_has_true_samples_only():
+    env = make("PendulumReach", 2, n=2)
+    steps = taken(env)
+    last = replace(steps.state, frame=torch.tensor([env.episode_length - 1, 7]))
+    steps = step_from(env, last, steps.action)
+    assert steps.terminated.tolist() == [True, False]
+    for form in ("first-order", "one-row"):
+        around = samples(env, steps, form)
+        assert len(around) == 4 and torch.equal(around.state.frame, torch.full((4,), 7)) and not around.terminated.any()
+    assert samples(env, steps, "true").terminated.tolist() == [True] * 4 + [False] * 4
+
+
+def test_a_step_that_diverges_spoils_no_other():
+    env = make("PendulumReach", 2, n=2)
+    steps = taken(env)
+    wild = replace(steps.state, qd=torch.stack([torch.full((2,), 1e30), steps.state.qd[1]]))
+    with pytest.warns(RuntimeWarning, match="diverged"):
+        spoilt = step_from(env, wild, steps.action)
+        around = samples(env, spoilt, "first-order")
+    expected = samples(env, steps, "first-order")[4:]
+    assert spoilt.terminated.tolist() == [True, False]
+    assert torch.equal(around.next_observation, expected.next_observation) and torch.isfinite(around.reward).all()
+
+
+def test_one_row_changes_one_number_too_much():
+    env = make("PendulumReach", 3, n=2)
+    steps = taken(env)
+    right, wrong = (samples(env, steps, form, reach=1e-3) for form in ("first-order", "one-row"))
+    whole = right.next_observation - steps.next_observation.repeat_interleave(4, 0)
+    one = wrong.next_observation - steps.next_observation.repeat_interleave(4, 0)
+    changed = one != 0
+    assert (changed.sum(1) <= 1).all() and changed.sum() > 6  # the time does not depend on the action
+    torch.testing.assert_close(one[changed], env.observation_size * whole[changed], rtol=1e-2, atol=1e-5)
+    assert torch.equal(right.reward, wrong.reward)
+
+
+@pytest.mark.parametrize("form", ["first-order", "one-row", "true"])
+def test_sac_learns_from_the_samples_too(form):
+    env = make("PendulumReach", 2, n=1)
+    learner = Sac(env, Sac.Settings(num_envs=2, warm_up=4, updates=1, batch=8, samples=form, samples_around=3))
+    for _ in range(3):
+        learner.advance()
+    assert learner.steps == 6 and len(learner.replay) == 24 and learner.updates == 2
+
+
+def test_what_is_refused():
+    env = make("PendulumReach", 2, n=1)
+    with pytest.raises(ValueError, match="samples is 'many'; it must be one of none, first-order, one-row, true"):
+        Sac(env, Sac.Settings(samples="many"))
+    with pytest.raises(ValueError, match="enhancement is 'paper'"):
+        Sac(env, Sac.Settings(samples="true", enhancement="paper"))

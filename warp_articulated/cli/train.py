@@ -1,0 +1,175 @@
+"""`warp-articulated train`: learn a policy for a task; alone, or as one of the processes that torchrun starts."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import signal
+import sys
+from pathlib import Path
+from typing import Any
+
+from ..progress import Bar
+from .console import FAILED, OK, STOPPED, Console, add_command, as_dict, count, loader_option, number, positive, seed
+
+ALGORITHMS = ("shac", "sac", "sql", "mbpo", "ppo")
+TOLD = ".lost"  # in the run's folder: one of the processes has said that another one is gone
+
+EXAMPLES = """
+warp-articulated train Cartpole --minutes 1
+warp-articulated train Ant --algo shac --minutes 25 --folder runs/ant
+warp-articulated train PendulumReach --option n=3 --set horizon=16 --envs 128
+warp-articulated train Ant --algo shac --minutes 60 --folder runs/ant --resume
+torchrun --nproc-per-node 2 -m warp_articulated train Ant
+"""
+
+
+def add(commands) -> None:
+    command = add_command(commands, "train", "learn a policy for a task", EXAMPLES, run)
+    option = command.add_argument
+    option("task", help="Ant, Cartpole, Hopper, LaikagoStand, LaikagoWalk or PendulumReach")
+    option("--algo", choices=ALGORITHMS, default="shac", help="algorithm (%(default)s)")
+    option("--folder", type=Path, help="where all files go (runs/TASK-ALGO-SEED)")
+    option("--minutes", type=positive, help="of learning, without evaluations; by default what suits the task")
+    option("--steps", type=count, help="control steps of all environments after which to stop, if that comes first")
+    option("--until", type=float, metavar="RETURN", help="stop when an evaluation's mean return is as high as this")
+    option("--envs", type=count, help="environments; the same as --set num_envs=")
+    option("--seed", type=seed, default=0, help="of everything random (%(default)s)")
+    pairs: dict[str, Any] = {"type": loader_option, "action": "append", "default": [], "metavar": "NAME=VALUE"}
+    option("--option", **pairs, help="of the task, the value as in JSON: n=3, push=0.2")
+    option("--set", **pairs, help="a setting of the algorithm: gamma=0.95, actor_hidden='[64, 64]'")
+    option("--evaluate-every", type=number, default=30.0, help="s between evaluations without noise (%(default)s)")
+    option("--checkpoint-every", type=number, default=60.0, help="s between checkpoints (%(default)s)")
+    option("--resume", action="store_true", help="go on from the folder's checkpoint")
+    option("--threads", type=count, help="CPU threads; by default all cores, shared by torchrun's processes")
+    option("--device", help="cpu or cuda:0; by default CUDA if there is any")
+
+
+def run(options: argparse.Namespace) -> int:
+    options.folder = options.folder or Path("runs") / f"{options.task}-{options.algo}-{options.seed}"
+    first, alone = _environment("RANK", 0) == 0, _environment("WORLD_SIZE", 1) == 1
+    options.quiet = options.quiet or not first
+    if first:
+        (options.folder / TOLD).unlink(missing_ok=True)
+    console = Console(options)
+    from ..rl.learning.distributed import LostProcess
+
+    try:
+        _train(options, console)
+    except (LostProcess, SystemExit, KeyboardInterrupt) as stop:
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)  # torchrun sends it to all that are left, whatever they know
+        if alone or _first_to_tell(options.folder):
+            what = "stopped" if alone else "stopped: a process of the run was lost, or torchrun was stopped"
+            print(f"warp-articulated: {what}. {_how_to_resume(options.folder)}", file=sys.stderr, flush=True)
+        if isinstance(stop, LostProcess):
+            return FAILED
+        return STOPPED + (signal.SIGINT if isinstance(stop, KeyboardInterrupt) else signal.SIGTERM)
+    except (ValueError, FileExistsError, FileNotFoundError):
+        if first:
+            raise
+        return FAILED  # all processes were given the same, and the first one says what is wrong with it
+    if first:
+        _tell(options, console)
+    return OK
+
+
+def _environment(name: str, otherwise: int) -> int:
+    """What torchrun tells its processes."""
+    return int(os.environ.get(name, otherwise))
+
+
+def _train(options: argparse.Namespace, console: Console) -> None:
+    from ..rl.learning.training import train
+
+    settings = as_dict(options.set + [("num_envs", options.envs)] * (options.envs is not None), "of the algorithm")
+    threads = options.threads
+    if threads is None and _environment("LOCAL_WORLD_SIZE", 1) > 1:
+        threads = max(1, (os.cpu_count() or 1) // _environment("LOCAL_WORLD_SIZE", 1))
+    with _Progress(console) as progress:
+        train(
+            options.task,
+            options.algo,
+            options.folder,
+            options=as_dict(options.option, "of the task"),
+            settings=settings,
+            seed=options.seed,
+            seconds=None if options.minutes is None else 60.0 * options.minutes,
+            steps=options.steps,
+            until=options.until,
+            evaluate_every=options.evaluate_every,
+            checkpoint_every=options.checkpoint_every,
+            resume=options.resume,
+            threads=threads,
+            device=options.device,
+            report=progress,
+        )
+
+
+class _Progress:
+    """A bar, and a line for every evaluation."""
+
+    def __init__(self, console: Console):
+        self.console, self.note = console, ""
+        self.busy = console.busy("compiling kernels (cached for the next time)")
+        self.bar: Bar | None = None
+
+    def __enter__(self) -> _Progress:
+        self.busy.__enter__()
+        return self
+
+    def __call__(self, row: dict[str, float], done: float) -> None:
+        if self.bar is None:  # the first iteration has compiled all that is needed
+            self.busy.__exit__()
+            self.bar = self.console.bar("learning")
+        if "return" in row:
+            self.note = f"return {row['return']:.4g}  "
+        self.bar(round(1000 * done), 1000, f"{self.note}{row['steps']:,.0f} steps  {row['steps/s']:,.0f} steps/s")
+        if "evaluated return" in row:
+            self.bar.close()
+            self.console.say(
+                f"{row['seconds']:6.0f} s {row['steps']:12,.0f} steps   return {row['evaluated return']:.4g}"
+            )
+
+    def __exit__(self, *_) -> None:
+        if self.bar is None:
+            self.busy.__exit__()
+        else:
+            self.bar.close()
+
+
+def _tell(options: argparse.Namespace, console: Console) -> None:
+    """What came of it."""
+    from ..rl.learning.runlog import read_log
+
+    folder = options.folder
+    row = read_log(folder)[-1]
+    print(
+        f"return {row['evaluated return']:.4g} +- {row['evaluated return sd']:.2g} without noise, "
+        f"after {row['steps']:,.0f} steps in {row['seconds']:,.0f} s"
+    )
+    files = [folder / name for name in ("policy.pt", "log.csv", "curve.png") if (folder / name).exists()]
+    console.say(f"wrote {', '.join(map(str, files))}")
+    console.say(f"watch it: warp-articulated play {folder} --gif film.gif")
+
+
+def _first_to_tell(folder: Path) -> bool:
+    """Whether no other process has told it: whichever is left, and any of them may be the lost one."""
+    try:
+        open(folder / TOLD, "x").close()
+    except FileExistsError:
+        return False
+    except OSError:
+        return _environment("RANK", 0) == 0
+    return True
+
+
+def _how_to_resume(folder: Path) -> str:
+    import torch
+
+    from ..rl.learning.training import CHECKPOINT
+
+    path = folder / CHECKPOINT
+    if not path.exists():
+        return "There is no checkpoint yet, so the same command begins anew."
+    steps = torch.load(path, weights_only=True, mmap=True)["learner"]["steps"]
+    return f"{path} goes up to step {steps:,}: the same command with --resume goes on from there."

@@ -1,0 +1,90 @@
+"""More than one process: sums and means over all of them. With a single process everything here does nothing.
+
+`torchrun` starts the processes; each simulates environments of its own, and they meet in these functions only.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import nn
+
+
+class LostProcess(RuntimeError):
+    """Another process of the run is gone."""
+
+
+def begin() -> tuple[int, int]:
+    """Meet the other processes that torchrun started; returns this one's number and how many there are."""
+    if int(os.environ.get("WORLD_SIZE", "1")) == 1:
+        return 0, 1
+    if not dist.is_initialized():
+        dist.init_process_group("nccl" if torch.cuda.is_available() else "gloo")
+    return dist.get_rank(), dist.get_world_size()
+
+
+def end() -> None:
+    if dist.is_initialized():
+        dist.destroy_process_group()
+
+
+def rank() -> int:
+    return dist.get_rank() if dist.is_initialized() else 0
+
+
+def world_size() -> int:
+    return dist.get_world_size() if dist.is_initialized() else 1
+
+
+def sum_over_processes(*tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    """Each tensor summed over all processes; one message for all tensors."""
+    if world_size() == 1:
+        return tensors
+    flat = torch.cat([x.detach().reshape(-1) for x in tensors])
+    with _together():
+        dist.all_reduce(flat)
+    pieces = flat.split([x.numel() for x in tensors])
+    return tuple(piece.view_as(x) for piece, x in zip(pieces, tensors))
+
+
+def gather(value: Any) -> list[Any]:
+    """The values of all processes, in their order."""
+    values = [value] * world_size()
+    if world_size() > 1:
+        with _together():
+            dist.all_gather_object(values, value)
+    return values
+
+
+def slowest(seconds: float) -> float:
+    """The longest time that one of the processes took, so that all have the same clock."""
+    return max(gather(seconds))
+
+
+def any_of(value: bool) -> bool:
+    """Whether it is true in any of the processes."""
+    return any(gather(value))
+
+
+def average_gradients(parameters: Sequence[nn.Parameter]) -> None:
+    """Replace the gradients of all processes by their mean."""
+    if world_size() == 1:
+        return
+    gradients = [p.grad for p in parameters if p.grad is not None]
+    for gradient, total in zip(gradients, sum_over_processes(*gradients)):
+        gradient.copy_(total / world_size())
+
+
+@contextmanager
+def _together() -> Iterator[None]:
+    """Around what all processes do together: an error in it means that one of them is gone."""
+    try:
+        yield
+    except RuntimeError as error:  # gloo and nccl have no error type of their own for it
+        text = str(error).splitlines()[0]
+        raise LostProcess(f"process {rank()} of {world_size()} has lost another one ({text})") from error

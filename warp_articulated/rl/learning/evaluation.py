@@ -1,0 +1,60 @@
+"""How good a policy is: whole episodes without noise."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+
+from ..env import Env
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """One number per episode, (num_envs,) each."""
+
+    returns: torch.Tensor
+    lengths: torch.Tensor
+    measures: dict[str, torch.Tensor]
+    """Means over the episode of what the task measures beside its reward."""
+
+    def summary(self) -> dict[str, float]:
+        """Means over the episodes, and the standard deviation of the returns."""
+        spread = float(self.returns.std(correction=0))
+        means = {"return": self.returns, "length": self.lengths.to(self.returns), **self.measures}
+        return {**{name: float(value.mean()) for name, value in means.items()}, "return sd": spread}
+
+
+@torch.no_grad()
+def evaluate(
+    env: Env,
+    policy: Callable[[torch.Tensor], torch.Tensor],
+    seed: int = 0,
+    watch: Callable[[torch.Tensor], None] | None = None,
+) -> Evaluation:
+    """Play one episode in each environment; the environments' own state does not move.
+
+    watch: called with the positions (num_envs, nq) before every step and after the last one.
+    """
+    state = env.fresh(env.num_envs, seed)
+    running = torch.ones(env.num_envs, dtype=torch.bool, device=env.device)
+    returns = torch.zeros(env.num_envs, dtype=env.dtype, device=env.device)
+    lengths = torch.zeros(env.num_envs, dtype=torch.int64, device=env.device)
+    sums: dict[str, torch.Tensor] = {}
+    for _ in range(env.episode_length):
+        if watch:
+            watch(state.q)
+        after, reward, terminated = env.transition(state, policy(env.observe(state)))
+        returns += torch.where(running, reward, 0.0)
+        lengths += running
+        for name, value in env.measures(state, after).items():
+            sums[name] = sums.get(name, torch.zeros_like(returns)) + torch.where(running, value, 0.0)
+        # what is over stays where it ended: it would only fall on
+        state = after.map(lambda new, old, on=running: torch.where(on.view(-1, *[1] * (new.ndim - 1)), new, old), state)
+        running = running & ~terminated
+        if not running.any():
+            break
+    if watch:
+        watch(state.q)
+    return Evaluation(returns, lengths, {name: total / lengths for name, total in sums.items()})

@@ -1,0 +1,88 @@
+"""The networks that all algorithms are made of."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import TypeVar
+
+import torch
+from torch import nn
+
+from .distributed import sum_over_processes
+
+Network = TypeVar("Network", bound=nn.Module)
+
+LEAST_VARIANCE = 1e-4  # a number that hardly moves is not blown up into noise
+MOST = 10.0  # standard deviations that a network is shown
+
+
+def mlp(sizes: Sequence[int], activation: type[nn.Module] = nn.ELU, norm: bool = False) -> nn.Sequential:
+    """Linear layers of these sizes, with activations between them, and layer norms before these if `norm`."""
+    layers: list[nn.Module] = []
+    for width, following in pairwise(sizes[:-1]):
+        layers += [nn.Linear(width, following), *([nn.LayerNorm(following)] if norm else []), activation()]
+    return nn.Sequential(*layers, nn.Linear(sizes[-2], sizes[-1]))
+
+
+class Normaliser(nn.Module):
+    """Shifts and scales observations to mean 0 and variance 1 of all that were seen; does nothing before `see`."""
+
+    count: torch.Tensor
+    mean: torch.Tensor
+    variance: torch.Tensor
+
+    def __init__(self, size: int):
+        super().__init__()
+        self.register_buffer("count", torch.zeros(()))
+        self.register_buffer("mean", torch.zeros(size))
+        self.register_buffer("variance", torch.ones(size))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        scaled = (x - self.mean) / torch.sqrt(self.variance + LEAST_VARIANCE)
+        return scaled.clamp(-MOST, MOST)
+
+    @torch.no_grad()
+    def see(self, x: torch.Tensor) -> None:
+        """Take observations (..., size) into account, those of all processes."""
+        x = x.detach().reshape(-1, x.shape[-1])
+        count = self.count.new_tensor(float(len(x)))
+        count, total = sum_over_processes(count, x.sum(0))
+        mean = total / count
+        (square,) = sum_over_processes(((x - mean) ** 2).sum(0))
+        # two sets of numbers in one: Chan, Golub and LeVeque's update of a variance
+        everything = self.count + count
+        shift = mean - self.mean
+        square = square + self.variance * self.count + shift**2 * self.count * count / everything
+        self.mean += shift * (count / everything)
+        self.variance.copy_(square / everything)
+        self.count.copy_(everything)
+
+
+def frozen(network: Network) -> Network:
+    """A copy that no optimiser trains: what targets are computed with."""
+    return copy.deepcopy(network).requires_grad_(False)
+
+
+@torch.no_grad()
+def follow(target: nn.Module, network: nn.Module, rate: float) -> None:
+    """Move the target's weights towards the network's by `rate` of their difference."""
+    for old, new in zip(target.parameters(), network.parameters()):
+        old.lerp_(new, rate)
+
+
+def bound_gradients(most: float, *tensors: torch.Tensor) -> None:
+    """Keep the gradients that will arrive at these (n, ...) small: at most of norm `most`, each row for itself.
+
+    The gradient of a chain of impacts can be thousands of times that of the others (exact, and good for an
+    infinitesimal step only); unbounded, a single such environment would decide where all weights go.
+    """
+
+    def shrink(gradient: torch.Tensor) -> torch.Tensor:
+        gradient = torch.nan_to_num(gradient, 0.0, 0.0, 0.0)
+        return gradient * (most / (gradient.norm(dim=1, keepdim=True) + 1e-30)).clamp(max=1.0)
+
+    for tensor in tensors:
+        if tensor.requires_grad:
+            tensor.register_hook(shrink)

@@ -1,0 +1,36 @@
+"""Where policies are found: by the name of one that comes with the package, in the folder of a run, or as a file."""
+
+from __future__ import annotations
+
+import os
+from importlib import resources
+from pathlib import Path
+
+POLICY = "policy.pt"  # in the folder of a run
+
+
+def policy_names() -> list[str]:
+    """Names of the policies that come with the package, in alphabetical order."""
+    return sorted(path.stem for path in _folder().glob("*.pt"))
+
+
+def policy_path(name_or_path: str | os.PathLike) -> Path:
+    """The file of a policy: of a name of policy_names(), of a run's folder, or the path itself."""
+    path = Path(name_or_path)
+    if path.is_dir():
+        if not (path / POLICY).is_file():
+            raise FileNotFoundError(f"the folder {path} has no {POLICY}: nothing was trained there so far.")
+        return path / POLICY
+    if path.is_file():
+        return path
+    if str(name_or_path) in policy_names():
+        return _folder() / f"{name_or_path}.pt"
+    names = f"; those that come with the package are {', '.join(policy_names())}" if policy_names() else ""
+    raise FileNotFoundError(f"there is no file, run or policy {name_or_path}{names}.")
+
+
+def _folder() -> Path:
+    try:
+        return Path(str(resources.files("warp_articulated.policies")))
+    except ModuleNotFoundError:
+        return Path(__file__).resolve().parents[3] / "examples" / "policies"

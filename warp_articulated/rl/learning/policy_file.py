@@ -1,0 +1,79 @@
+"""Trained policies as files: TorchScript, which needs nothing but torch to run, with a description inside."""
+
+from __future__ import annotations
+
+import json
+import os
+import warnings
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from ...files import check_output_path, replace_when_done
+from ..env import Env
+from ..tasks import make
+
+DESCRIPTION = "policy.json"
+
+
+@dataclass(frozen=True)
+class PolicyFile:
+    """A policy and what it was trained for."""
+
+    policy: torch.nn.Module
+    """From observations (n, observation_size) to actions (n, action_size) in [-1, 1]."""
+    task: str
+    """A name of wa.rl.TASKS."""
+    options: dict[str, Any]
+    """Of the task's class, such as n of a pendulum."""
+    info: dict[str, Any]
+    """observation_size, action_size, control_dt, and whatever else was noted: algorithm, steps, return."""
+
+    def make(self, num_envs: int = 1, **options) -> Env:
+        """Environments of the policy's task; options replace its own."""
+        return make(self.task, num_envs, **{**self.options, **options})
+
+
+def save_policy(path: str | os.PathLike, policy: nn.Module, env: Env, options: dict[str, Any] | None = None, **info):
+    """Write a policy as a TorchScript file (.pt), which `load_policy`, torch.jit.load and C++ can read.
+
+    options: those of the task with which its environments were made, as JSON can hold them.
+    info: anything else that JSON can hold.
+    """
+    path = check_output_path(path, (".pt",))
+    description = {
+        "task": type(env).__name__,
+        "options": options or {},
+        "info": {
+            "observation_size": env.observation_size,
+            "action_size": env.action_size,
+            "control_dt": env.control_dt,
+            **info,
+        },
+    }
+    example = torch.zeros(2, env.observation_size, dtype=env.dtype, device=env.device)
+    with torch.no_grad(), warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # torch.export, its successor, needs Python to run
+        traced = torch.jit.trace(policy.eval(), example)
+        policy.train()
+        with replace_when_done(path) as temporary:
+            torch.jit.save(traced, str(temporary), _extra_files={DESCRIPTION: json.dumps(description)})
+
+
+def load_policy(path: str | os.PathLike, device: torch.device | str = "cpu") -> PolicyFile:
+    """Read what `save_policy` wrote."""
+    path = Path(path)
+    if not path.is_file():
+        raise FileNotFoundError(f"there is no policy {path}.")
+    extra = {DESCRIPTION: ""}
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DeprecationWarning)
+            policy = torch.jit.load(str(path), map_location=device, _extra_files=extra)
+        description = json.loads(extra[DESCRIPTION])
+    except (RuntimeError, ValueError) as error:
+        raise ValueError(f"{path} is not a policy that save_policy wrote: {str(error).splitlines()[0]}") from None
+    return PolicyFile(policy, description["task"], description["options"], description["info"])

@@ -1,0 +1,34 @@
+"""Which settings train which task, and for how long: what `train` uses unless it is told otherwise."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Any
+
+from .learner import Learner
+
+ALGORITHMS = {"shac": "Shac", "sac": "Sac", "sql": "Sql", "mbpo": "Mbpo", "ppo": "Ppo"}
+"""Names of the algorithms; the module of each has its name, and the class this one."""
+
+RECIPES: dict[str, dict[str, tuple[float, dict[str, Any]]]] = {
+    "shac": {
+        "Ant": (900.0, {}),
+        "LaikagoStand": (300.0, {"log_std": -1.5}),
+        "LaikagoWalk": (900.0, {"log_std": -1.5}),  # a robot that already stands needs little noise to begin with
+    },
+}
+"""Seconds and settings by algorithm and task."""
+
+USUAL_SECONDS = 300.0
+
+
+def learner_class(algorithm: str) -> type[Learner]:
+    """The class of an algorithm; only its own module is imported."""
+    if algorithm not in ALGORITHMS:
+        raise ValueError(f"algorithm is {algorithm!r}; it must be one of {', '.join(ALGORITHMS)}.")
+    return getattr(import_module(f".{algorithm}", __package__), ALGORITHMS[algorithm])
+
+
+def recipe(task: str, algorithm: str) -> tuple[float, dict[str, Any]]:
+    """Seconds and settings of a task; those of the Settings' own defaults if nobody has tuned it."""
+    return RECIPES.get(algorithm, {}).get(task, (USUAL_SECONDS, {}))

@@ -1,0 +1,98 @@
+"""The log of a training run: rows as CSV and JSON lines, TensorBoard if it is installed, a picture of the curves."""
+
+from __future__ import annotations
+
+import csv
+import json
+from pathlib import Path
+from typing import Any
+
+from ...files import replace_when_done
+
+
+class RunLog:
+    """Rows of numbers in log.jsonl and log.csv of a folder.
+
+    log.jsonl is only ever appended to, so a killed process leaves at most one broken line; log.csv, for spreadsheets,
+    is written anew from all rows, since a later row may have columns that the first ones lack.
+
+    Args:
+        folder: of the run.
+        keep: how many rows an earlier part of the run left that count; later ones are dropped.
+    """
+
+    def __init__(self, folder: Path, keep: int = 0):
+        self.folder = folder
+        self.rows = read_log(folder)[:keep]
+        self._write_all()
+        self._board = _tensorboard(folder)
+
+    def add(self, row: dict[str, float]) -> None:
+        self.rows.append(row)
+        with open(self.folder / "log.jsonl", "a", encoding="utf-8") as file:
+            file.write(json.dumps(row) + "\n")
+        if self._board:
+            for name, value in row.items():
+                self._board.add_scalar(name, value, int(row["steps"]))
+
+    def close(self) -> None:
+        """Write the CSV, and the picture if matplotlib is there."""
+        columns = list(dict.fromkeys(name for row in self.rows for name in row))
+        with replace_when_done(self.folder / "log.csv") as temporary, open(temporary, "w", newline="") as file:
+            writer = csv.DictWriter(file, columns)
+            writer.writeheader()
+            writer.writerows(self.rows)
+        draw_curve(self.folder / "curve.png", self.rows)
+        if self._board:
+            self._board.flush()
+
+    def _write_all(self) -> None:
+        with replace_when_done(self.folder / "log.jsonl") as temporary:
+            temporary.write_text("".join(json.dumps(row) + "\n" for row in self.rows), encoding="utf-8")
+
+
+def read_log(folder: Path) -> list[dict[str, Any]]:
+    """All rows of a run; [] if it has none."""
+    path = folder / "log.jsonl"
+    rows = []
+    for line in path.read_text("utf-8").splitlines() if path.exists() else []:
+        try:
+            rows.append(json.loads(line))
+        except ValueError:  # the last line of a killed run
+            break
+    return rows
+
+
+def draw_curve(path: Path, rows: list[dict[str, float]]) -> bool:
+    """Returns over steps and over time as a PNG; False, and no picture, without matplotlib or rows."""
+    try:
+        from matplotlib.figure import Figure
+    except ImportError:
+        return False
+    figure = Figure(figsize=(9, 3.5), layout="constrained")
+    left, right = figure.subplots(1, 2, sharey=True)
+    drawn = False
+    for name, label, style in (("return", "while learning", "0.6"), ("evaluated return", "without noise", "C0")):
+        points = [row for row in rows if name in row]
+        if points:
+            drawn = True
+            values = [row[name] for row in points]
+            left.plot([row["steps"] for row in points], values, color=style, label=label)
+            right.plot([row["seconds"] / 60 for row in points], values, color=style, label=label)
+    if drawn:
+        left.set(xlabel="control steps", ylabel="return of an episode")
+        right.set(xlabel="minutes")
+        for axes in (left, right):
+            axes.grid(alpha=0.3)
+        left.legend()
+        with replace_when_done(path) as temporary:
+            figure.savefig(temporary, dpi=110)
+    return drawn
+
+
+def _tensorboard(folder: Path):
+    try:
+        from torch.utils.tensorboard import SummaryWriter
+    except ImportError:
+        return None
+    return SummaryWriter(str(folder / "tensorboard"))

@@ -1,0 +1,198 @@
+"""Soft actor-critic (Haarnoja et al., "Soft Actor-Critic Algorithms and Applications", 2018), or policy enhancement.
+
+Only the slope of the expected return by the action differs between the three forms: that of the critic alone, or that
+of a step of simulation with the critic behind it (see `enhancement`).
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
+
+import torch
+from torch import nn
+
+from ..env import Env
+from .enhancement import FORMS, closeness, exact_slope, jacobians, long_rollout, stored_slope
+from .networks import mlp
+from .off_policy import OffPolicy, OffPolicySettings, descend
+from .replay import Transitions
+from .sample_enhancement import SAMPLES, more_samples
+
+LOG_STD = (-5.0, 2.0)  # between which a network may choose
+CLIP = 1.0  # largest norm of a gradient that went through several steps of simulation
+
+
+@dataclass(frozen=True)
+class Settings(OffPolicySettings):
+    """Of `Sac`."""
+
+    temperature: float = 0.1
+    """Of the entropy, at first; it is learned."""
+    target_entropy: float | None = None
+    """By which the temperature is learned; None: minus the numbers in an action."""
+    actor_every: int = 1
+    """Updates of the critics for one of the actor and the temperature."""
+    enhancement: str = "none"
+    """Which form of policy enhancement: "none", "exact", "paper" or "long"."""
+    enhanced_batch: int = 256
+    """Of the transitions of an update, those that "exact" and "long" simulate again for the actor."""
+    enhanced_steps: int = 8
+    """Simulated steps of "long"."""
+    samples: str = "none"
+    """"first-order", "one-row" or "true": sample enhancement."""
+    samples_around: int = 9
+    """Samples that it makes around every true one."""
+    samples_reach: float = 0.01
+    """By how much the numbers of their actions differ from the true ones at most."""
+
+
+class Actor(nn.Module):
+    """A Gaussian in front of a tanh, mean and deviation of which depend on the observation."""
+
+    def __init__(self, normaliser: nn.Module, observed: int, hidden: tuple[int, ...], acted: int):
+        super().__init__()
+        self.normaliser = normaliser
+        self.net = mlp([observed, *hidden, 2 * acted])
+
+    def forward(self, observation: torch.Tensor) -> torch.Tensor:
+        """The most likely action, but for the tanh."""
+        return torch.tanh(self.net(self.normaliser(observation)).chunk(2, -1)[0])
+
+    def sample(self, observation: torch.Tensor, noise: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Actions (n, action_size) for noise of mean 0 and variance 1, and the logarithms (n,) of their densities."""
+        mean, log_std = self.net(self.normaliser(observation)).chunk(2, -1)
+        low, high = LOG_STD
+        log_std = low + 0.5 * (high - low) * (torch.tanh(log_std) + 1.0)
+        raw = mean + log_std.exp() * noise
+        # log(1 - tanh(raw)^2), written so that it does not overflow
+        squash = 2.0 * (math.log(2.0) - raw - nn.functional.softplus(-2.0 * raw))
+        density = -0.5 * noise**2 - log_std - 0.5 * math.log(2.0 * math.pi) - squash
+        return torch.tanh(raw), density.sum(-1)
+
+
+class Temperature(nn.Module):
+    """The weight of the entropy."""
+
+    def __init__(self, value: float):
+        super().__init__()
+        self.log = nn.Parameter(torch.tensor(math.log(value)))
+
+    def forward(self) -> torch.Tensor:
+        return self.log.detach().exp()
+
+
+class Sac(OffPolicy):
+    """See the module's docstring; `Settings` are its numbers."""
+
+    Settings: ClassVar[type] = Settings
+    actor: Actor
+
+    def __init__(self, env: Env, settings: Any, seed: int = 0):
+        if settings.enhancement not in FORMS:
+            raise ValueError(f"enhancement is {settings.enhancement!r}; it must be one of {', '.join(FORMS)}.")
+        if settings.samples not in SAMPLES:
+            raise ValueError(f"samples is {settings.samples!r}; it must be one of {', '.join(SAMPLES)}.")
+        if settings.samples != "none" and settings.enhancement == "paper":
+            raise ValueError("enhancement is 'paper'; it must be another one for samples, which have no gradients.")
+        if settings.temperature <= 0.0:
+            raise ValueError(f"temperature is {settings.temperature}; it must be positive: its logarithm is learned.")
+        super().__init__(env, settings, seed)
+        entropy = settings.target_entropy
+        self.target_entropy = -float(env.action_size) if entropy is None else entropy
+        self.temperature = Temperature(settings.temperature).to(env._like)
+        self.temperature_optimiser = self.adam(self.temperature)
+        self.updates = 0
+        """Calls of `update` so far."""
+
+    def make_actor(self) -> Actor:
+        env = self.env
+        return Actor(self.seen, env.observation_size, self.settings.hidden, env.action_size).to(env._like)
+
+    def parts(self) -> dict[str, Any]:
+        own = ("temperature", "temperature_optimiser")
+        return {**super().parts(), **{name: getattr(self, name) for name in own}}
+
+    def state_dict(self) -> dict[str, Any]:
+        return {**super().state_dict(), "updates": self.updates}
+
+    def load_state_dict(self, saved: dict[str, Any]) -> None:
+        super().load_state_dict(saved)
+        self.updates = saved["updates"]
+
+    def act(self, observation: torch.Tensor, noise: torch.Tensor) -> torch.Tensor:
+        return self.actor.sample(observation, noise)[0]
+
+    def enrich(self, transitions: Transitions) -> Transitions:
+        settings = self.settings
+        if settings.samples != "none":
+            return more_samples(
+                self.env, transitions, settings.samples, settings.samples_around, settings.samples_reach, self.generator
+            )
+        if settings.enhancement != "paper":
+            return transitions
+        return replace(transitions, extra=jacobians(self.env, transitions.state, transitions.action))
+
+    def update(self, batch: Transitions) -> dict[str, torch.Tensor]:
+        if self.settings.enhancement == "long":
+            return self._update_long(batch)
+        loss = self.learn_values(batch, self._following(batch.next_observation))
+        notes = {"critic loss": loss, "temperature": self.temperature()}
+        if self.updates % self.settings.actor_every == 0:
+            notes["entropy"] = self._learn_actions(batch)
+        self.updates += 1
+        return notes
+
+    def _update_long(self, batch: Transitions) -> dict[str, torch.Tensor]:
+        """Actor and critics learn from the same simulated steps, the critics from the replay as well."""
+        settings = self.settings
+        rollout = long_rollout(
+            self.env,
+            batch.state[: settings.enhanced_batch],
+            lambda seen: self.actor.sample(seen, self.noise(len(seen), self.env.action_size)),
+            lambda seen: self.target_value(seen, self.actor(seen)),
+            settings.gamma,
+            settings.reward_scale,
+            settings.enhanced_steps,
+        )
+        descend(self.actor_optimiser, (self.temperature() * rollout.density - rollout.gain).mean(), CLIP)
+        entropy = -rollout.density.detach().mean()
+        descend(self.temperature_optimiser, self.temperature.log * (entropy - self.target_entropy))
+        going = rollout.going
+        more = (rollout.observation[going], rollout.action[going], rollout.goal[going])
+        loss = self.learn_values(batch, self._following(batch.next_observation), more)
+        return {"critic loss": loss, "temperature": self.temperature(), "entropy": entropy}
+
+    @torch.no_grad()
+    def _following(self, observation: torch.Tensor) -> torch.Tensor:
+        """(n,) soft value of the target critics."""
+        action, density = self.actor.sample(observation, self.noise(len(observation), self.env.action_size))
+        return self.target_value(observation, action) - self.temperature() * density
+
+    def _learn_actions(self, batch: Transitions) -> torch.Tensor:
+        """One update of the actor and the temperature; returns the entropy of the actions."""
+        if self.settings.enhancement == "exact":
+            batch = batch[: self.settings.enhanced_batch]
+        action, density = self.actor.sample(batch.observation, self.noise(len(batch), self.env.action_size))
+        # the slope is a constant here (Eq. 14): no critic's parameter gets a gradient that nobody wants
+        gain = (self.slope(batch, action.detach()) * action).sum(1)
+        descend(self.actor_optimiser, (self.temperature() * density - gain).mean())
+        entropy = -density.detach().mean()
+        descend(self.temperature_optimiser, self.temperature.log * (entropy - self.target_entropy))
+        return entropy
+
+    def slope(self, batch: Transitions, action: torch.Tensor) -> torch.Tensor:
+        """(n, action_size) of the expected return by the action, in the batch's states."""
+        settings = self.settings
+        if settings.enhancement == "exact":
+            return exact_slope(self.env, batch.state, action, self.value, settings.gamma, settings.reward_scale)
+        if settings.enhancement == "paper":
+            slope = stored_slope(batch, self.value, settings.gamma, settings.reward_scale)
+            return closeness(action, batch.action) * slope
+        action = action.detach().requires_grad_()
+        return torch.autograd.grad(self.critic.lower(batch.observation, action).sum(), action)[0]
+
+    def value(self, observation: torch.Tensor) -> torch.Tensor:
+        """(n,) Q(s, mu(s)), with mu the policy without noise."""
+        return self.critic.lower(observation, self.actor(observation))

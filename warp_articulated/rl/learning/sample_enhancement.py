@@ -1,0 +1,92 @@
+"""Sample enhancement (Qiao et al., "Efficient Differentiable Simulation of Articulated Bodies", 2021, Section 5).
+
+Around every true step lie steps with a slightly different action. A few of them are given to the learner as if they
+had been tried, so that a critic sees patches of the landscape and not points:
+
+    a_k = a + da_k,    s'_k = s' + (ds'/da) da_k,    r_k = r + (dr/da) da_k
+
+"first-order" is this, with the exact Jacobian. "true" simulates the perturbed steps instead: what first-order samples
+approximate, and on one core of a CPU cheaper than they are (see `more_samples`). "one-row" is what the paper's released
+code does, kept to compare with.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import torch
+
+from ..env import Env
+from .jacobian import step_jacobian
+from .replay import Transitions
+
+SAMPLES = ("none", "first-order", "one-row", "true")
+MOST_OF_A_ROW = 1.0  # by which "one-row" changes a number at most; the paper does not say where it clips
+
+
+def more_samples(
+    env: Env, steps: Transitions, form: str, number: int, reach: float, generator: torch.Generator
+) -> Transitions:
+    """The steps, and `number` samples around each with actions up to `reach` away, all of them within [-1, 1].
+
+    A step that ended an episode, or diverged, which ends it too, gets no "first-order" or "one-row" samples: whether
+    they would have ended as well, a derivative cannot tell, and a step that diverged has none. Nor does a step whose
+    Jacobian is not finite. "true" samples know how they end, and are made around every step.
+
+    Measured for 16 Ants and 9 samples around each step, on one core: a step alone takes 0.17 ms of an environment,
+    "first-order" samples 1.1 ms more, "true" ones 0.44 ms more.
+    """
+    if form not in SAMPLES:
+        raise ValueError(f"samples is {form!r}; it must be one of {', '.join(SAMPLES)}.")
+    if form == "none" or number == 0:
+        return steps
+    shape = (len(steps), number, env.action_size)
+    draw = torch.rand(shape, generator=generator, dtype=env.dtype, device=env.device)
+    moved = (steps.action[:, None] + reach * (2.0 * draw - 1.0)).clamp(-1.0, 1.0)
+    around = _true(env, steps, moved) if form == "true" else _linear(env, steps, moved, form, generator)
+    both = (steps.tensors(), around.tensors())
+    return Transitions.of({name: torch.cat([x, both[1][name]]) for name, x in both[0].items()})
+
+
+def _true(env: Env, steps: Transitions, moved: torch.Tensor) -> Transitions:
+    repeated = _repeated(steps, moved.shape[1])
+    action = moved.flatten(0, 1)
+    with torch.no_grad():
+        after, reward, terminated = env.transition(repeated.state, action)
+        reached = env.observe(after)
+    return replace(repeated, action=action, reward=reward, next_observation=reached, terminated=terminated)
+
+
+def _linear(env: Env, steps: Transitions, moved: torch.Tensor, form: str, generator: torch.Generator) -> Transitions:
+    slope = step_jacobian(env, steps.state, steps.action)
+    change = torch.einsum("noa,nka->nko", slope, moved - steps.action[:, None])
+    by_observation, by_reward = change[..., :-1], change[..., -1]
+    if form == "one-row":
+        by_observation = _one_row(by_observation, generator)
+    number = moved.shape[1]
+    repeated = _repeated(steps, number)
+    around = replace(
+        repeated,
+        action=moved.flatten(0, 1),
+        reward=repeated.reward + by_reward.flatten(),
+        next_observation=repeated.next_observation + by_observation.flatten(0, 1),
+    )
+    kept = ~steps.terminated & slope.isfinite().all(2).all(1)
+    return around[kept.repeat_interleave(number)]
+
+
+def _one_row(change: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
+    """One random number of each next observation changes, by as many times too much as there are numbers.
+
+    On average that is the right change, but every single sample is a state to which no action leads: one number runs
+    ahead of all others, by 27 times for an Ant, and clipping takes away even the average. It is wrong.
+    """
+    rows = change.shape[-1]
+    row = torch.randint(rows, change.shape[:-1], generator=generator, device=change.device)[..., None]
+    chosen = (rows * change.gather(-1, row)).clamp(-MOST_OF_A_ROW, MOST_OF_A_ROW)
+    return torch.zeros_like(change).scatter(-1, row, chosen)
+
+
+def _repeated(steps: Transitions, number: int) -> Transitions:
+    """Every step `number` times, one after the other."""
+    return Transitions.of({name: x.repeat_interleave(number, 0) for name, x in steps.tensors().items()})

@@ -1,0 +1,189 @@
+"""Short-horizon actor-critic (Xu et al., "Accelerated Policy Learning with Parallel Differentiable Simulation", 2022).
+
+The policy climbs the exact gradient of a few steps of simulation with a critic's value at their end. The critic keeps
+the horizon short: it smooths what lies beyond, where gradients through many contacts would say little.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import torch
+from torch import nn
+
+from ..env import Env
+from .distributed import average_gradients, sum_over_processes, world_size
+from .learner import Learner
+from .networks import Normaliser, bound_gradients, follow, frozen, mlp
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Of `Shac`. Iterations are those of the whole run: the learning rates fall linearly to a tenth over them."""
+
+    num_envs: int = 128
+    horizon: int = 16
+    """Control steps through which the gradient goes."""
+    gamma: float = 0.99
+    trace: float = 0.95
+    """Lambda of the critic's TD(lambda) targets."""
+    actor_rate: float = 2e-3
+    critic_rate: float = 1e-3
+    iterations: int = 1000
+    """After which learning rates have fallen to a tenth."""
+    critic_epochs: int = 8
+    minibatches: int = 4
+    target_rate: float = 0.2
+    """How far the target critic follows the critic in every iteration."""
+    average_rate: float = 0.03
+    """How far the policy that is evaluated and saved follows the actor in every iteration."""
+    clip: float = 1.0
+    """Largest norm of a gradient of weights."""
+    env_clip: float = 10.0
+    """Largest norm of the gradient of one environment's gain by its action or its state, at any moment."""
+    actor_hidden: tuple[int, ...] = (128, 64, 32)
+    critic_hidden: tuple[int, ...] = (64, 64)
+    log_std: float = -1.0
+    """Of the noise before tanh, at first; it is learned."""
+
+
+class Actor(nn.Module):
+    """Squashed mean of the actions; `sample` adds learned noise."""
+
+    def __init__(self, normaliser: Normaliser, sizes: list[int], log_std: float):
+        super().__init__()
+        self.normaliser = normaliser
+        self.net = mlp(sizes, norm=True)
+        self.log_std = nn.Parameter(torch.full((sizes[-1],), log_std))
+
+    def forward(self, observation: torch.Tensor) -> torch.Tensor:
+        return torch.tanh(self.net(self.normaliser(observation)))
+
+    def sample(self, observation: torch.Tensor, noise: torch.Tensor) -> torch.Tensor:
+        return torch.tanh(self.net(self.normaliser(observation)) + self.log_std.exp() * noise)
+
+
+class Shac(Learner):
+    """See the module's docstring; `Settings` are its numbers."""
+
+    Settings: ClassVar[type] = Settings
+    parallel = True
+
+    def __init__(self, env: Env, settings: Any, seed: int = 0):
+        super().__init__(env, settings, seed)
+        observed, acted = env.observation_size, env.action_size
+        self.normaliser = Normaliser(observed).to(env._like)
+        self.actor = Actor(self.normaliser, [observed, *settings.actor_hidden, acted], settings.log_std).to(env._like)
+        self.critic = mlp([observed, *settings.critic_hidden, 1], norm=True).to(env._like)
+        self.target = frozen(self.critic)
+        # The actor swings from one gait to another between iterations; their mean is better than most of them.
+        self.average = frozen(self.actor)
+        self.average.normaliser = self.normaliser
+        # betas as in the paper: a gradient that is hardly noisy needs little smoothing
+        self.actor_optimiser = torch.optim.Adam(self.actor.parameters(), settings.actor_rate, betas=(0.7, 0.95))
+        self.critic_optimiser = torch.optim.Adam(self.critic.parameters(), settings.critic_rate, betas=(0.7, 0.95))
+
+    @property
+    def policy(self) -> Actor:
+        return self.average
+
+    def parts(self):
+        # both actors have the normaliser
+        names = ("actor", "average", "critic", "target", "actor_optimiser", "critic_optimiser")
+        return {name: getattr(self, name) for name in names}
+
+    def advance(self) -> dict[str, float]:
+        self._set_rates()
+        seen, rewards, ended, bootstraps, loss = self._rollout()
+        self.actor_optimiser.zero_grad()
+        loss.backward()
+        average_gradients(list(self.actor.parameters()))
+        norm = nn.utils.clip_grad_norm_(self.actor.parameters(), self.settings.clip)
+        learned = bool(torch.isfinite(norm))
+        if learned:
+            self.actor_optimiser.step()
+            follow(self.average, self.actor, self.settings.average_rate)
+        critic_loss = self._learn_values(seen, self._targets(rewards, ended, bootstraps))
+        follow(self.target, self.critic, self.settings.target_rate)
+        self.normaliser.see(seen)
+        self.iterations += 1
+        return {
+            **self.episodes.collect(),
+            "gradient norm": float(norm),
+            "critic loss": critic_loss,
+            "noise": float(self.actor.log_std.detach().exp().mean()),
+        }
+
+    def _set_rates(self) -> None:
+        share = max(0.1, 1.0 - 0.9 * self.iterations / self.settings.iterations)
+        for optimiser, rate in (
+            (self.actor_optimiser, self.settings.actor_rate),
+            (self.critic_optimiser, self.settings.critic_rate),
+        ):
+            optimiser.param_groups[0]["lr"] = share * rate
+
+    def _value(self, observation: torch.Tensor) -> torch.Tensor:
+        """(n,) of the target critic."""
+        return self.target(self.normaliser(observation))[:, 0]
+
+    def _rollout(self):
+        """Observations, rewards, ends and values of what follows, (horizon, num_envs, ...), and the actor's loss."""
+        env, settings = self.env, self.settings
+        env.detach()
+        observation = env.observe(env.state)
+        discount = torch.ones_like(env.state.q[:, 0])
+        gain = torch.zeros_like(discount)
+        seen, rewards, ends, following = [], [], [], []
+        most = settings.env_clip / (env.num_envs * settings.horizon)  # the loss is a mean over both
+        for k in range(settings.horizon):
+            seen.append(observation.detach())
+            action = self.actor.sample(observation, self.action_noise())
+            bound_gradients(most, action, env.state.q, env.state.qd)
+            step = env.step(action)
+            self.count(step)
+            value = torch.where(step.terminated, 0.0, self._value(step.final_observation))
+            over = step.terminated | step.truncated
+            gain = gain + discount * step.reward
+            cut = torch.ones_like(over) if k == settings.horizon - 1 else over
+            gain = gain + torch.where(cut, settings.gamma * discount * value, 0.0)
+            discount = torch.where(over, 1.0, settings.gamma * discount)
+            rewards.append(step.reward.detach())
+            ends.append(over)
+            following.append(value.detach())
+            observation = step.observation
+        loss = -gain.mean() / settings.horizon
+        return torch.stack(seen), torch.stack(rewards), torch.stack(ends), torch.stack(following), loss
+
+    @torch.no_grad()
+    def _targets(self, rewards: torch.Tensor, ended: torch.Tensor, following: torch.Tensor) -> torch.Tensor:
+        """TD(lambda) values (horizon, num_envs), from behind."""
+        gamma, trace = self.settings.gamma, self.settings.trace
+        later = following[-1]
+        targets = torch.empty_like(rewards)
+        for k in reversed(range(len(rewards))):
+            mixed = torch.where(ended[k], following[k], (1.0 - trace) * following[k] + trace * later)
+            later = targets[k] = rewards[k] + gamma * mixed
+        return targets
+
+    def _learn_values(self, seen: torch.Tensor, targets: torch.Tensor) -> float:
+        """Mean loss of the last epoch.
+
+        A minibatch is some moments of all environments, so that several processes with a part of the environments each
+        choose the same ones.
+        """
+        settings = self.settings
+        x = self.normaliser(seen)
+        for _ in range(settings.critic_epochs):
+            order = torch.randperm(len(seen), generator=self.generator, device=x.device)
+            total = x.new_zeros(())
+            for moments in order.chunk(settings.minibatches):
+                loss = ((self.critic(x[moments])[..., 0] - targets[moments]) ** 2).mean()
+                self.critic_optimiser.zero_grad()
+                loss.backward()
+                average_gradients(list(self.critic.parameters()))
+                nn.utils.clip_grad_norm_(self.critic.parameters(), settings.clip)
+                self.critic_optimiser.step()
+                total += loss.detach()
+        (total,) = sum_over_processes(total)
+        return float(total) / settings.minibatches / world_size()

@@ -1,0 +1,133 @@
+"""Soft Q-learning (Haarnoja et al., "Reinforcement Learning with Deep Energy-Based Policies", 2017).
+
+The critics say how good actions are; the best policy takes each with a density proportional to exp(Q / temperature). A
+network learns to draw such actions from noise: what it draws moves like particles under Stein's variational gradient,
+uphill together, but away from each other.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import torch
+from torch import nn
+
+from ..env import Env
+from .networks import mlp
+from .off_policy import OffPolicy, OffPolicySettings, descend
+from .replay import Transitions
+
+PROPOSALS = ("uniform", "policy")
+
+
+@dataclass(frozen=True)
+class SqlSettings(OffPolicySettings):
+    """Of `Sql`."""
+
+    temperature: float = 0.1
+    """Of the entropy; it stays."""
+    particles: int = 16
+    """Actions in a state of which one half of Stein's gradient is made, and as many that it moves."""
+    particle_batch: int = 64
+    """Of the transitions of an update, those in whose states particles move."""
+    value_particles: int = 16
+    """Actions in a state by which it is valued."""
+    proposal: str = "uniform"
+    """Where these come from: "uniform" weights all of them rightly, but hardly meets good ones among many numbers;
+    "policy" meets good ones, and is right up to a constant once the policy has the density that it should have."""
+
+
+class Sampler(nn.Module):
+    """Turns noise of as many numbers as an action has into actions."""
+
+    def __init__(self, normaliser: nn.Module, observed: int, hidden: tuple[int, ...], acted: int):
+        super().__init__()
+        self.normaliser, self.acted = normaliser, acted
+        self.net = mlp([observed + acted, *hidden, acted])
+
+    def forward(self, observation: torch.Tensor) -> torch.Tensor:
+        """The action of no noise."""
+        return torch.tanh(self.raw(observation, observation.new_zeros(*observation.shape[:-1], self.acted)))
+
+    def raw(self, observation: torch.Tensor, noise: torch.Tensor) -> torch.Tensor:
+        """Actions (..., action_size) before the tanh, of noise of mean 0 and variance 1."""
+        return self.net(torch.cat([self.normaliser(observation), noise], -1))
+
+
+class Sql(OffPolicy):
+    """See the module's docstring; `SqlSettings` are its numbers."""
+
+    Settings = SqlSettings
+    actor: Sampler
+
+    def __init__(self, env: Env, settings: SqlSettings, seed: int = 0):
+        if settings.proposal not in PROPOSALS:
+            raise ValueError(f"proposal is {settings.proposal!r}; it must be one of {', '.join(PROPOSALS)}.")
+        if settings.temperature <= 0.0:
+            raise ValueError(f"temperature is {settings.temperature}; it must be positive: values are divided by it.")
+        if settings.particles < 2:
+            raise ValueError(
+                f"particles is {settings.particles}; it must be 2 or more: they keep away from each other."
+            )
+        super().__init__(env, settings, seed)
+
+    def make_actor(self) -> Sampler:
+        env = self.env
+        return Sampler(self.seen, env.observation_size, self.settings.hidden, env.action_size).to(env._like)
+
+    def act(self, observation: torch.Tensor, noise: torch.Tensor) -> torch.Tensor:
+        return torch.tanh(self.actor.raw(observation, noise))
+
+    def update(self, batch: Transitions) -> dict[str, torch.Tensor]:
+        loss = self.learn_values(batch, self._following(batch.next_observation))
+        spread = self._learn_actions(batch.observation[: self.settings.particle_batch])
+        return {"critic loss": loss, "spread": spread}
+
+    @torch.no_grad()
+    def _following(self, observation: torch.Tensor) -> torch.Tensor:
+        """(n,) soft value: temperature log of the integral of exp(Q / temperature) over all actions, from a few."""
+        settings, size = self.settings, self.env.action_size
+        repeated = observation[:, None].expand(-1, settings.value_particles, -1)
+        if settings.proposal == "uniform":
+            shape = (*repeated.shape[:-1], size)
+            draw = torch.rand(shape, generator=self.generator, dtype=observation.dtype, device=observation.device)
+            action, volume = 2.0 * draw - 1.0, size * math.log(2.0)
+        else:
+            action, volume = self.act(repeated, self.noise(*repeated.shape[:-1], size)), 0.0
+        scores = self.target_value(repeated, action) / settings.temperature
+        mean = torch.logsumexp(scores, 1) - math.log(settings.value_particles)
+        return settings.temperature * (mean + volume)
+
+    def _learn_actions(self, observation: torch.Tensor) -> torch.Tensor:
+        """Move the sampler's actions along Stein's gradient; returns how far they are from each other."""
+        number, size = self.settings.particles, self.env.action_size
+        repeated = observation[:, None].expand(-1, 2 * number, -1)
+        raw = self.actor.raw(repeated, self.noise(len(observation), 2 * number, size))
+        still, moving = raw.split(number, 1)
+        still = still.detach()
+        slope = self._log_density_slope(repeated[:, :number], still)
+        direction = stein_direction(moving.detach(), still, slope)
+        descend(self.actor_optimiser, -(direction * moving).sum(-1).mean())
+        return torch.tanh(still).std(1).mean()
+
+    def _log_density_slope(self, observation: torch.Tensor, raw: torch.Tensor) -> torch.Tensor:
+        """Slope of log(density) by actions before the tanh, whose own slope is part of the density."""
+        raw = raw.detach().requires_grad_()
+        values = self.critic.lower(observation, torch.tanh(raw)) / self.settings.temperature
+        squash = 2.0 * (math.log(2.0) - raw - nn.functional.softplus(-2.0 * raw))  # log(1 - tanh(raw)^2)
+        return torch.autograd.grad((values + squash.sum(-1)).sum(), raw)[0]
+
+
+def stein_direction(moving: torch.Tensor, still: torch.Tensor, slope: torch.Tensor) -> torch.Tensor:
+    """(n, m, size) where `moving` (n, m, size) shall go to be spread like the density whose log has `slope` at `still`.
+
+    Liu and Wang's Stein variational gradient, with a Gaussian kernel as wide as the particles lie apart.
+    """
+    apart = still.detach()[:, :, None] - moving[:, None]  # (n, still, moving, size)
+    square = (apart**2).sum(-1)
+    width = square.flatten(1).median(1).values / math.log(still.shape[1] + 1.0) + 1e-6
+    kernel = torch.exp(-square / width[:, None, None])
+    uphill = torch.einsum("nij,nis->njs", kernel, slope)
+    away = -2.0 / width[:, None, None] * torch.einsum("nij,nijs->njs", kernel, apart)
+    return (uphill + away) / still.shape[1]

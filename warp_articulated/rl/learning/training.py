@@ -1,0 +1,219 @@
+"""`train`: the loop around any learner, with its log, its checkpoints and its trained policy in one folder."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import time
+from collections.abc import Callable
+from dataclasses import asdict, fields, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from ... import __version__
+from ...files import replace_when_done
+from ..tasks import make
+from . import distributed
+from .evaluation import evaluate
+from .learner import Learner
+from .policy_file import save_policy
+from .recipes import ALGORITHMS, learner_class, recipe
+from .runlog import RunLog
+
+EVALUATION_SEED = 1_000_003  # of episodes that no learner begins with
+CHECKPOINT = "checkpoint.pt"
+
+Report = Callable[[dict[str, float], float], None]
+"""Called with the newest row of the log and the share of the run that is done."""
+
+
+def train(
+    task: str,
+    algorithm: str = "shac",
+    folder: str | os.PathLike | None = None,
+    *,
+    options: dict[str, Any] | None = None,
+    settings: dict[str, Any] | None = None,
+    seed: int = 0,
+    seconds: float | None = None,
+    steps: int | None = None,
+    until: float | None = None,
+    cpu_time: bool = False,
+    evaluate_every: float = 30.0,
+    evaluation_episodes: int = 16,
+    checkpoint_every: float = 60.0,
+    resume: bool = False,
+    threads: int | None = None,
+    device: str | None = None,
+    report: Report | None = None,
+) -> Path:
+    """Train a policy; returns the folder with checkpoint.pt, log.csv, log.jsonl, run.json, curve.png and the policies.
+
+    policy.pt is the last policy, best.pt the one whose evaluation was best.
+
+    Under torchrun every process simulates its share of the environments, and the first one writes the files.
+
+    Args:
+        task: a name of TASKS.
+        algorithm: "shac", "sac", "sql", "mbpo" or "ppo".
+        folder: of the run; by default runs/<task>-<algorithm>-<seed>.
+        options: of the task's class, such as {"n": 3}.
+        settings: of the algorithm, in place of those of the recipe.
+        seed: of everything random.
+        seconds: of learning, without evaluations; by default what the recipe says.
+        steps: control steps of all environments after which to stop, if that comes first.
+        until: stop as soon as an evaluation's mean return is as high as this.
+        cpu_time: count the seconds that the process computed, not those that passed: what else runs on the machine then
+            does not shorten the run. Of all threads, so use it with threads=1.
+        evaluate_every: s between evaluations without noise.
+        evaluation_episodes: episodes of each.
+        checkpoint_every: s between checkpoints; one more is written at the end.
+        resume: go on from the folder's checkpoint as if the run had never stopped.
+        threads: of the CPU, for simulation and networks; by default all cores.
+        device: of the simulation and the networks; by default CUDA if there is any.
+        report: called after every iteration.
+    """
+    rank, world = distributed.begin()
+    learner_type = learner_class(algorithm)
+    if world > 1 and not learner_type.parallel:
+        raise ValueError(f"{algorithm!r} runs in one process; of {', '.join(ALGORITHMS)}, only 'shac' runs in several.")
+    budget, values = recipe(task, algorithm)
+    numbers = make_settings(learner_type, {**values, **(settings or {})})
+    seconds = budget if seconds is None else seconds
+    folder = Path(folder or Path("runs") / f"{task}-{algorithm}-{seed}")
+    described = {
+        "task": task,
+        "algorithm": algorithm,
+        "options": options or {},
+        "settings": asdict(numbers),
+        "seed": seed,
+        "processes": world,
+    }
+    if threads is not None:
+        torch.set_num_threads(threads)
+    extra = {**(options or {}), "threads": threads, **({} if device is None else {"device": device})}
+    env = make(task, _share(numbers.num_envs, world), first_env=rank * (numbers.num_envs // world), **extra)
+    learner = learner_type(env, numbers, seed)
+    saved = _prepare(folder, described, resume, rank)  # last: what cannot be made leaves no folder behind
+    clock = 0.0
+    if saved is not None:
+        learner.load_state_dict(saved["learner"])
+        clock = saved["clock"]
+    run = _Run(folder, described, learner, 0 if saved is None else saved["rows"])
+    judge = make(task, evaluation_episodes, **extra) if rank == 0 else None
+    evaluated = checkpointed = clock
+    now = time.process_time if cpu_time else time.perf_counter
+    good = False
+    try:
+        while not good and clock < seconds and (steps is None or learner.steps < steps):
+            start = now()
+            row = learner.advance()
+            clock += distributed.slowest(now() - start)
+            row = {"steps": learner.steps, "seconds": clock, "steps/s": learner.steps / clock, **row}
+            last = clock >= seconds or (steps is not None and learner.steps >= steps)
+            if judge and (last or clock - evaluated >= evaluate_every):
+                evaluated = clock
+                measured = evaluate(judge, learner.policy, EVALUATION_SEED).summary()
+                row |= {f"evaluated {name}": value for name, value in measured.items()}
+                good = until is not None and measured["return"] >= until
+                run.keep_best(measured["return"])
+            good = distributed.any_of(good)
+            run.add(row)
+            if last or good or clock - checkpointed >= checkpoint_every:
+                checkpointed = clock
+                run.save(clock)
+            if report:
+                done = clock / seconds if steps is None else max(clock / seconds, learner.steps / steps)
+                report(row, 1.0 if good else min(done, 1.0))
+    finally:
+        run.close()
+        distributed.end()
+    return folder
+
+
+def make_settings(learner: type[Learner], values: dict[str, Any]) -> Any:
+    """The learner's Settings with these values, or an error that says which name it does not know."""
+    known = {field.name: field for field in fields(learner.Settings)}
+    made = learner.Settings()
+    for name, value in values.items():
+        if name not in known:
+            raise ValueError(f"{learner.__name__} has no setting {name!r}; it has {', '.join(known)}.")
+        usual = getattr(made, name)
+        if isinstance(usual, tuple) and isinstance(value, (list, tuple)):
+            value = tuple(value)
+        elif isinstance(usual, float) and isinstance(value, int) and not isinstance(value, bool):
+            value = float(value)
+        if usual is not None and type(value) is not type(usual):
+            raise ValueError(f"{name} is {value!r}; it must be of the kind of {usual!r}.")
+        made = replace(made, **{name: value})
+    return made
+
+
+def _share(num_envs: int, world: int) -> int:
+    if num_envs % world:
+        raise ValueError(f"num_envs is {num_envs}; it must be a multiple of the {world} processes.")
+    return num_envs // world
+
+
+def _prepare(folder: Path, described: dict[str, Any], resume: bool, rank: int) -> dict[str, Any] | None:
+    """The folder's checkpoint if the run goes on, or None and a folder that is ready for a new one."""
+    path = folder / CHECKPOINT
+    if not resume:
+        if path.exists():
+            raise FileExistsError(f"{folder} has a run already; resume it, or choose another folder.")
+        if rank == 0:
+            folder.mkdir(parents=True, exist_ok=True)
+            with replace_when_done(folder / "run.json") as temporary:
+                temporary.write_text(json.dumps({**described, "version": __version__}, indent=2) + "\n", "utf-8")
+        return None
+    if not path.exists():
+        raise FileNotFoundError(f"{folder} has no {CHECKPOINT}: there is nothing to resume.")
+    saved = torch.load(path, weights_only=True)
+    begun, wanted = ({**run, **run["settings"]} for run in (saved["run"], described))
+    for name, value in wanted.items():
+        if name != "settings" and begun.get(name) != value:  # of settings, the one that differs
+            raise ValueError(f"{folder} was begun with {name} {begun.get(name)}, not {value}; give the same to resume.")
+    return {**saved, "learner": {**saved["learner"], **saved["own"][rank]}}
+
+
+class _Run:
+    """The files of a run; only the first process writes them."""
+
+    def __init__(self, folder: Path, described: dict[str, Any], learner: Learner, rows: int):
+        self.folder, self.described, self.learner = folder, described, learner
+        self.log = RunLog(folder, rows) if distributed.rank() == 0 else None
+
+    def add(self, row: dict[str, float]) -> None:
+        if self.log:
+            self.log.add(row)
+
+    def save(self, clock: float) -> None:
+        """A checkpoint and the policy as it is now."""
+        everything = self.learner.state_dict()
+        # what each process has for itself, gathered into the one file
+        own = distributed.gather({name: everything.pop(name) for name in ("environments", "episodes")})
+        if self.log is None:
+            return
+        saved = {"run": self.described, "learner": everything, "own": own, "clock": clock, "rows": len(self.log.rows)}
+        with replace_when_done(self.folder / CHECKPOINT) as temporary:
+            torch.save(saved, temporary)
+        self._save_policy("policy.pt", self.log.rows[-1])
+
+    def keep_best(self, value: float) -> None:
+        """Keep the policy as best.pt if no evaluation was as good as this one: the last one need not be the best."""
+        rows = self.log.rows if self.log else []
+        if value > max((row["evaluated return"] for row in rows if "evaluated return" in row), default=-math.inf):
+            self._save_policy("best.pt", {"evaluated return": value})
+
+    def _save_policy(self, file: str, row: dict[str, float]) -> None:
+        learner, described = self.learner, self.described
+        finite = {name: value for name, value in row.items() if math.isfinite(value)}
+        run = {name: described[name] for name in ("algorithm", "seed")}
+        save_policy(self.folder / file, learner.policy, learner.env, described["options"], **run, log=finite)
+
+    def close(self) -> None:
+        if self.log:
+            self.log.close()
