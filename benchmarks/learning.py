@@ -74,7 +74,6 @@ def run(experiment: Experiment, seed: int, quick: bool) -> None:
         settings=experiment.settings,
         seed=seed,
         seconds=seconds,
-        until=experiment.until,
         cpu_time=True,
         evaluate_every=seconds / LOGGED,
         checkpoint_every=seconds / 4,

@@ -19,8 +19,6 @@ class Experiment:
     seconds: float
     options: dict[str, Any] = field(default_factory=dict)
     settings: dict[str, Any] = field(default_factory=dict)
-    until: float | None = None
-    """Evaluated return at which a run is over."""
 
 
 WALKS = [
@@ -30,29 +28,47 @@ WALKS = [
 ]
 
 LINKS = range(1, 8)
-PENDULUM_SECONDS = {1: 60.0, 2: 60.0, 3: 60.0, 4: 120.0, 5: 120.0, 6: 240.0, 7: 240.0}
-METHODS: dict[str, tuple[str, dict[str, Any]]] = {
-    "enhanced": ("sac", {"enhancement": "exact"}),
-    "paper form": ("sac", {"enhancement": "paper"}),
-    "mbpo": ("mbpo", {}),
-    "sac": ("sac", {}),
-    "sql": ("sql", {}),
-    "ppo": ("ppo", {}),
+PENDULUM_SECONDS = {1: 60.0, 2: 60.0, 3: 90.0, 4: 90.0, 5: 90.0, 6: 120.0, 7: 120.0}
+CHAIN: dict[str, Any] = {
+    "gamma": 1.0,
+    "average_rate": 0.1,
+}  # an episode ends after 100 frames whatever happens, and is worth its end
+REPLAYED: dict[str, Any] = {
+    "gamma": 1.0, "average_rate": 0.05, "rate": 1e-3, "target_rate": 0.02, "hidden": (128, 128), "num_envs": 64,
+    "updates": 8,
+}  # fmt: skip
+SOFT: dict[str, Any] = {**REPLAYED, "temperature": 0.003}
+WHOLE: dict[str, Any] = {
+    **CHAIN,
+    "horizon": 100,
+    "num_envs": 64,
+    "actor_rate": 1e-3,
+    "log_std": -2.0,
+    "env_clip": 100.0,
 }
-PENDULUM = [
-    Experiment(
-        f"pendulum {n} {method}",
-        "pendulum",
-        "PendulumReach",
-        algorithm,
-        PENDULUM_SECONDS[n],
-        {"n": n},
-        settings,
-        until=0.99 * n**2 / 2,
-    )
-    for method, (algorithm, settings) in METHODS.items()
-    for n in LINKS
-]
+METHODS: dict[str, tuple[str, float, dict[str, Any]]] = {
+    "shac": ("shac", 1.8, WHOLE),
+    "enhanced": ("sac", 12.0, {**SOFT, "enhancement": "exact", "enhanced_batch": 128}),
+    "paper form": ("sac", 12.0, {**SOFT, "enhancement": "paper"}),
+    "mbpo": ("mbpo", 7.0, {**SOFT, "num_envs": 16}),
+    "sac": ("sac", 16.0, SOFT),
+    "sql": ("sql", 6.5, {**REPLAYED, "temperature": 0.01}),
+    "ppo": ("ppo", 0.0, {"gamma": 1.0}),
+}
+"""Algorithm, iterations per second by which its learning rate falls (PPO has its own rule), settings."""
+
+
+def _chain(n: int, method: str) -> Experiment:
+    algorithm, pace, settings = METHODS[method]
+    seconds = PENDULUM_SECONDS[n]
+    scale = {"reward_scale": 10.0 / n**2} if algorithm in ("sac", "sql", "mbpo") else {}  # a return of 5 at most
+    fall = {"iterations": int(pace * seconds)} if pace else {}
+    options = {"n": n, "torque": "paper"}
+    name = f"pendulum {n} {method}"
+    return Experiment(name, "pendulum", "PendulumReach", algorithm, seconds, options, {**settings, **scale, **fall})
+
+
+PENDULUM = [_chain(n, method) for method in METHODS for n in LINKS]
 
 SAMPLES = [
     Experiment(f"samples {algorithm} {samples}", "samples", "Ant", algorithm, 300.0, {}, {"samples": samples})

@@ -160,6 +160,19 @@ def test_a_link_learns_to_rise(algorithm, settings):
     assert before < -best and after > 0.6 * best
 
 
+def test_the_policy_follows_the_actor_and_the_rate_falls_to_a_tenth():
+    sac = learner(Sac, average_rate=0.25, iterations=10)
+    for _ in range(14):
+        before, was = copy.deepcopy(sac.average.net), sac.iterations
+        sac.advance()
+        rate = 3e-4 * max(0.1, 1.0 - 0.09 * was)
+        assert [o.param_groups[0]["lr"] for o in sac.optimisers()] == pytest.approx([rate] * 3)
+        share = 0.25 if sac.steps >= sac.settings.warm_up else 0.0
+        for old, new, aim in zip(before.parameters(), sac.policy.net.parameters(), sac.actor.net.parameters()):
+            torch.testing.assert_close(new, old + share * (aim - old))
+    assert rate == pytest.approx(3e-5)
+
+
 def test_the_same_seed_learns_the_same_and_another_one_does_not():
     notes = []
     for seed in (0, 0, 1):

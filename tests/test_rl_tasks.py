@@ -118,6 +118,43 @@ def test_pendulum_has_the_papers_torques_and_ends_where_the_simulator_says():
     assert env.observe(replace(env.fresh(2, 0), q=q)).shape == (2, 22)
 
 
+def test_the_papers_torques_need_no_finer_steps_for_longer_chains():
+    """Torques that switch at random diverge nowhere, and ten frames are those of much finer steps."""
+    reached = []
+    for options in ({}, {"substeps": 64}):
+        env = make("PendulumReach", 16, n=7, torque="paper", **options)
+        assert env.substeps == options.get("substeps", 4)
+        env.reset(seed=0)
+        with torch.no_grad():
+            for t, action in enumerate(actions(env, 100)):
+                step = env.step(action.sign())
+                assert len(env.sim.diverged) == 0
+                if t == 9:
+                    reached.append(step.final_observation[:, 7:21])
+    assert (reached[0] - reached[1]).abs().max() < 0.1  # m, of 3.5
+
+
+def test_an_ant_on_all_kinds_of_ground():
+    env, plain = make("Ant", 64, randomise=True), make("Ant", 64)
+    state, usual = env.fresh(64, 0), plain.fresh(64, 0)
+    for name, (low, high) in {
+        "friction": env.FRICTION, "restitution": env.BOUNCE, "erp": env.RIGHTING, "cfm": env.SOFTNESS,
+    }.items():  # fmt: skip
+        drawn = state.params[name]
+        assert low <= drawn.min() < low + 0.2 * (high - low) and high - 0.2 * (high - low) < drawn.max() <= high
+        assert torch.equal(drawn, drawn[:, :1].expand_as(drawn))  # the same under all feet
+    assert not usual.params
+    assert 0.05 < float((state.q - usual.q)[:, 2].mean()) < 0.15 and 0.4 < float((state.qd - usual.qd).std()) < 0.6
+    still = torch.zeros(64, 8)
+    with torch.no_grad():
+        other, one = (e.transition(s, still)[0] for e, s in ((env, state), (plain, usual)))
+        for _ in range(20):
+            other, one = env.transition(other, still)[0], plain.transition(one, still)[0]
+    assert len(env.simulator(64).diverged) == 0 and torch.isfinite(other.q).all()
+    # soft ground gives way, or ants still bounce: they do not all rest at one height as on the usual ground
+    assert other.q[:, 2].std() > 2.0 * one.q[:, 2].std()
+
+
 def test_ant_observes_and_acts_as_gymnasiums():
     theirs = gymnasium.make("Ant-v5").unwrapped
     theirs.reset(seed=0)

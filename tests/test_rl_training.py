@@ -73,6 +73,14 @@ def test_shac_learns_to_balance(tmp_path):
     assert found.info["algorithm"] == "shac" and found.info["log"]["steps"] == last["steps"]
 
 
+def test_first_episodes_begin_at_frames_of_their_own_wherever_they_are_simulated():
+    settings = make_settings(Shac, {**SHORT, "num_envs": 32})
+    frames = Shac(rl.make("Cartpole", 32, device="cpu"), settings, 5).env.state.frame
+    assert frames.unique().numel() > 20 and 0 <= int(frames.min()) < 60 and 240 < int(frames.max()) < 300
+    some = Shac(rl.make("Cartpole", 8, first_env=8, device="cpu"), settings, 5).env.state.frame
+    assert torch.equal(some, frames[8:16])
+
+
 @pytest.mark.parametrize("algorithm", ["shac", "ppo"])
 def test_a_resumed_run_is_the_uninterrupted_one(algorithm, tmp_path):
     whole = short(tmp_path / "whole", algorithm=algorithm)

@@ -39,7 +39,7 @@ class PendulumReach(Env):
             raise ValueError(f"torque is {torque!r}; it must be 'reachable' or 'paper'.")
         # The outer links of long chains whip around under full torques, the faster the more there are. With these
         # steps no torques diverge that switch between -1 and 1 at random for a whole episode.
-        substeps = options.pop("substeps", max(4, 2 ** (n - 2)))
+        substeps = options.pop("substeps", max(4, 2 ** (n - 2)) if torque == "reachable" else 4)
         super().__init__(load(f"pendulum{n}"), num_envs, **{"dt": FRAME / substeps, **options}, substeps=substeps)
         scale = 1.5 * holding_torques(self.model) if torque == "reachable" else np.full(n, PAPER_TORQUE)
         self.torque = self._like.new_tensor(scale)

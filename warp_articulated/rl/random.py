@@ -28,7 +28,10 @@ def scramble(x: torch.Tensor) -> torch.Tensor:
 
 def fork(keys: torch.Tensor, number: torch.Tensor | int) -> torch.Tensor:
     """New keys from old ones (n,): for every number, or every row of numbers (n,), others."""
-    return scramble(keys + SILVER * (number + 1))  # + 1: zero would map to zero
+    step = SILVER * (number + 1)  # + 1: zero would map to zero
+    if isinstance(step, int):  # Python's do not wrap around
+        step = (step + (1 << 63)) % (1 << 64) - (1 << 63)
+    return scramble(keys + step)
 
 
 def seeded(seed: int, num: int, device: torch.device, first: int = 0) -> torch.Tensor:

@@ -39,15 +39,19 @@ class Ant(Runner):
         care: weight of a smooth cost of leaning and of jumping, which Gymnasium's reward does not have: an end is a
             step that no gradient sees, and what only just does not jump too high here may do so elsewhere. A careful
             ant's episode also ends when it has tipped over.
+        randomise: whether friction, bounce and softness of the ground differ from episode to episode, and episodes
+            begin higher and faster: what walks on all of them walks more likely on another simulator's, too.
         options: as of `Env`.
     """
 
     dt, substeps, episode_length = 5e-3, 10, 1000
+    FRICTION, BOUNCE, RIGHTING, SOFTNESS = (0.6, 1.4), (0.0, 0.4), (0.02, 0.3), (0.0, 0.5)
+    """Between which `randomise` draws friction, restitution, erp and cfm."""
 
-    def __init__(self, num_envs: int = 1, *, care: float = 0.0, **options):
+    def __init__(self, num_envs: int = 1, *, care: float = 0.0, randomise: bool = False, **options):
         checks.positive("care", care, zero=True)
         super().__init__(load("ant"), num_envs, **options)
-        self.care = care
+        self.care, self.randomise = care, randomise
         order = [ANT_ACTIONS.index(name) for name in self.model.drive_names]
         self._order = torch.tensor(order, device=self.device)
 
@@ -55,7 +59,22 @@ class Ant(Runner):
         q, qd = super().begin(random)
         q[:, 2:] += random.uniform(-0.1, 0.1, 13)
         q[:, 3:7] /= q[:, 3:7].norm(dim=1, keepdim=True)
-        return q, qd + 0.1 * random.normal(14)
+        qd = qd + 0.1 * random.normal(14)
+        if self.randomise:
+            q[:, 2:3] += random.uniform(0.0, 0.2, 1)
+            qd = qd + 0.5 * random.normal(14)
+        return q, qd
+
+    def vary(self, random: Random) -> dict[str, torch.Tensor]:
+        if not self.randomise:
+            return {}
+        pairs = len(self.model.pairs)
+        return {
+            "friction": random.uniform(*self.FRICTION, 1).expand(-1, pairs),
+            "restitution": random.uniform(*self.BOUNCE, 1).expand(-1, pairs),
+            "erp": random.uniform(*self.RIGHTING, 1),
+            "cfm": random.uniform(*self.SOFTNESS, 1),
+        }
 
     def observe(self, state: State) -> torch.Tensor:
         q, qd = state.q, state.qd

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any, ClassVar
 
 import torch
@@ -12,7 +13,8 @@ from ..random import Random, fork
 from ..state import State, Step
 from .distributed import sum_over_processes, world_size
 
-ACTIONS = 1  # which of an environment's streams of random numbers disturbs actions; tasks draw from others
+# which of an environment's streams of random numbers disturbs actions, and says when it begins; tasks draw from others
+ACTIONS, BEGINNING = 1, 2
 
 
 class Learner:
@@ -42,6 +44,7 @@ class Learner:
         self.episodes = Episodes(env)
         torch.manual_seed(seed)  # weights, which modules draw from torch's own generator
         self.observation = env.reset(seed)
+        self._stagger()
 
     def advance(self) -> dict[str, float]:
         """Collect and learn once; returns what to log beside steps and time."""
@@ -55,6 +58,17 @@ class Learner:
     def parts(self) -> dict[str, Any]:
         """Whatever has state_dict and load_state_dict and changes while learning: networks, optimisers, buffers."""
         raise NotImplementedError
+
+    def _stagger(self) -> None:
+        """Let the first episode of every environment begin at a frame of its own.
+
+        Otherwise all are at the same point, and an update sees only the beginnings of episodes, another one only their
+        ends: most of all where every episode begins in the same state, as a pendulum's.
+        """
+        state = self.env.state
+        share = Random(fork(state.key, BEGINNING), self.env._like, block=1).uniform(0.0, 1.0, 1)[:, 0]
+        self.env.state = replace(state, frame=(share * self.env.episode_length).to(state.frame))
+        self.observation = self.env.observe(self.env.state)
 
     def action_noise(self) -> torch.Tensor:
         """(num_envs, action_size) of mean 0 and variance 1, each environment's its own: no matter who simulates it."""

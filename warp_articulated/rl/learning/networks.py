@@ -72,6 +72,11 @@ def follow(target: nn.Module, network: nn.Module, rate: float) -> None:
         old.lerp_(new, rate)
 
 
+def set_rate(optimiser: torch.optim.Optimizer, rate: float, done: int, iterations: int) -> None:
+    """Let the learning rate fall linearly from `rate` to a tenth of it over some iterations, of which some are done."""
+    optimiser.param_groups[0]["lr"] = rate * max(0.1, 1.0 - 0.9 * done / iterations)
+
+
 def bound_gradients(most: float, *tensors: torch.Tensor) -> None:
     """Keep the gradients that will arrive at these (n, ...) small: at most of norm `most`, each row for itself.
 

@@ -12,7 +12,7 @@ from torch import nn
 from ..env import Env
 from ..random import Random, fork
 from .learner import ACTIONS, Learner
-from .networks import Normaliser, follow, frozen, mlp
+from .networks import Normaliser, follow, frozen, mlp, set_rate
 from .replay import Replay, Transitions
 
 
@@ -33,7 +33,11 @@ class OffPolicySettings:
     reward_scale: float = 1.0
     """By which rewards are multiplied before anything is learned from them."""
     rate: float = 3e-4
-    """Of Adam, for all networks."""
+    """Of Adam, for all networks, at first."""
+    iterations: int | None = None
+    """Calls of `advance` after which the rate has fallen to a tenth; None: it stays."""
+    average_rate: float = 1.0
+    """How far the policy that is evaluated and saved follows the actor in every call of `advance`."""
     target_rate: float = 5e-3
     """How far the target critics follow the critics in every update."""
     hidden: tuple[int, ...] = (256, 256)
@@ -72,6 +76,8 @@ class OffPolicy(Learner):
         self.critic = TwinCritic(self.seen, sizes).to(env._like)
         self.target = frozen(self.critic.nets)
         self.actor = self.make_actor()
+        self.average = frozen(self.actor)
+        self.average.normaliser = self.seen
         self.replay = Replay(settings.capacity)
         self.critic_optimiser = self.adam(self.critic)
         self.actor_optimiser = self.adam(self.actor)
@@ -102,20 +108,29 @@ class OffPolicy(Learner):
 
     @property
     def policy(self) -> nn.Module:
-        return self.actor
+        return self.average
+
+    def optimisers(self) -> list[torch.optim.Optimizer]:
+        """All whose rate falls."""
+        return [self.actor_optimiser, self.critic_optimiser]
 
     def parts(self) -> dict[str, Any]:
-        # the actor and the critic have the normaliser
-        names = ("actor", "critic", "target", "replay", "actor_optimiser", "critic_optimiser")
+        # the actors and the critic have the normaliser
+        names = ("actor", "average", "critic", "target", "replay", "actor_optimiser", "critic_optimiser")
         return {name: getattr(self, name) for name in names}
 
     def advance(self) -> dict[str, float]:
-        for _ in range(self.settings.collect):
+        settings = self.settings
+        if settings.iterations is not None:
+            for optimiser in self.optimisers():
+                set_rate(optimiser, settings.rate, self.iterations, settings.iterations)
+        for _ in range(settings.collect):
             self.take_step()
         notes: dict[str, torch.Tensor] = {}
-        if self.steps >= self.settings.warm_up:
-            for _ in range(self.settings.updates):
+        if self.steps >= settings.warm_up:
+            for _ in range(settings.updates):
                 notes = self.update(self.batch())
+            follow(self.average, self.actor, settings.average_rate)
         self.iterations += 1
         return {**self.episodes.collect(), **{name: float(x) for name, x in notes.items()}}
 

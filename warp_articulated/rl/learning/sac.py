@@ -114,6 +114,9 @@ class Sac(OffPolicy):
         own = ("temperature", "temperature_optimiser")
         return {**super().parts(), **{name: getattr(self, name) for name in own}}
 
+    def optimisers(self) -> list[torch.optim.Optimizer]:
+        return [*super().optimisers(), self.temperature_optimiser]
+
     def state_dict(self) -> dict[str, Any]:
         return {**super().state_dict(), "updates": self.updates}
 

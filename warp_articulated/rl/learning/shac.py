@@ -15,7 +15,7 @@ from torch import nn
 from ..env import Env
 from .distributed import average_gradients, sum_over_processes, world_size
 from .learner import Learner
-from .networks import Normaliser, bound_gradients, follow, frozen, mlp
+from .networks import Normaliser, bound_gradients, follow, frozen, mlp, set_rate
 
 
 @dataclass(frozen=True)
@@ -94,18 +94,20 @@ class Shac(Learner):
         return {name: getattr(self, name) for name in names}
 
     def advance(self) -> dict[str, float]:
-        self._set_rates()
+        settings = self.settings
+        set_rate(self.actor_optimiser, settings.actor_rate, self.iterations, settings.iterations)
+        set_rate(self.critic_optimiser, settings.critic_rate, self.iterations, settings.iterations)
         seen, rewards, ended, bootstraps, loss = self._rollout()
         self.actor_optimiser.zero_grad()
         loss.backward()
         average_gradients(list(self.actor.parameters()))
-        norm = nn.utils.clip_grad_norm_(self.actor.parameters(), self.settings.clip)
+        norm = nn.utils.clip_grad_norm_(self.actor.parameters(), settings.clip)
         learned = bool(torch.isfinite(norm))
         if learned:
             self.actor_optimiser.step()
-            follow(self.average, self.actor, self.settings.average_rate)
+            follow(self.average, self.actor, settings.average_rate)
         critic_loss = self._learn_values(seen, self._targets(rewards, ended, bootstraps))
-        follow(self.target, self.critic, self.settings.target_rate)
+        follow(self.target, self.critic, settings.target_rate)
         self.normaliser.see(seen)
         self.iterations += 1
         return {
@@ -114,14 +116,6 @@ class Shac(Learner):
             "critic loss": critic_loss,
             "noise": float(self.actor.log_std.detach().exp().mean()),
         }
-
-    def _set_rates(self) -> None:
-        share = max(0.1, 1.0 - 0.9 * self.iterations / self.settings.iterations)
-        for optimiser, rate in (
-            (self.actor_optimiser, self.settings.actor_rate),
-            (self.critic_optimiser, self.settings.critic_rate),
-        ):
-            optimiser.param_groups[0]["lr"] = share * rate
 
     def _value(self, observation: torch.Tensor) -> torch.Tensor:
         """(n,) of the target critic."""
