@@ -7,6 +7,7 @@ BIN    := $(VENV)/bin
 OUT    := out
 ENVS   ?= 1024
 STEPS  ?= 500
+WORKERS ?= 2
 PIP    := $(BIN)/python -m pip install --disable-pip-version-check --progress-bar on -c constraints.txt
 
 .PHONY: help run test test-all lint bench bench-full docs gradient-report clean
@@ -21,10 +22,10 @@ run: $(VENV)/.installed-base  ## simulate 1024 Laikago robots, write a USD stage
 		--usd $(OUT)/laikago.usdc --png $(OUT)/laikago.png
 
 test: $(VENV)/.installed-test  ## run the tests, without the slow ones
-	$(BIN)/python -m pytest -q
+	$(BIN)/python -m pytest -q -n $(WORKERS) --dist loadfile
 
 test-all: $(VENV)/.installed-test  ## run all tests
-	$(BIN)/python -m pytest -q -m "slow or not slow"
+	$(BIN)/python -m pytest -q -n $(WORKERS) --dist loadfile -m "slow or not slow"
 
 lint: $(VENV)/.installed-dev  ## check format, lint and types
 	$(BIN)/ruff format --check .

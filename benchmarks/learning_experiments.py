@@ -23,12 +23,15 @@ class Experiment:
 
 WALKS = [
     Experiment(f"{group} {algorithm}", group, task, algorithm, seconds, options)
-    for task, group, seconds, options in (("Ant", "ant", 420.0, {"care": 0.5}), ("LaikagoWalk", "laikago", 300.0, {}))
+    for task, group, seconds, options in (
+        ("Ant", "ant", 300.0, {"care": 1.0, "randomise": True}),
+        ("LaikagoWalk", "laikago", 300.0, {}),
+    )
     for algorithm in ("shac", "ppo")
 ]
 
 LINKS = range(1, 8)
-PENDULUM_SECONDS = {1: 60.0, 2: 60.0, 3: 90.0, 4: 90.0, 5: 90.0, 6: 120.0, 7: 120.0}
+PENDULUM_SECONDS = {1: 60.0, 2: 60.0, 3: 150.0, 4: 90.0, 5: 90.0, 6: 120.0, 7: 120.0}
 CHAIN: dict[str, Any] = {
     "gamma": 1.0,
     "average_rate": 0.1,

@@ -12,8 +12,15 @@ PAPER = {
     "paper: enhanced": (0.49, 1.93, 4.28, 7.81, 12.31, 17.78, 24.34),
     "paper: MBPO": (0.49, 1.90, 4.28, 7.50, 11.13, 15.02, 19.97),
 }
-LABELS = {"enhanced": "SAC, enhanced (exact)", "paper form": "SAC, enhanced (paper's form)", "mbpo": "MBPO",
-          "sac": "SAC", "sql": "SQL", "ppo": "PPO", "shac": "SHAC"}  # fmt: skip
+LABELS = {
+    "shac": "SHAC",
+    "enhanced": "SAC, enhanced (exact)",
+    "paper form": "SAC, enhanced (paper's form)",
+    "mbpo": "MBPO",
+    "sac": "SAC",
+    "sql": "SQL",
+    "ppo": "PPO",
+}
 COLOURS = {name: f"C{k}" for k, name in enumerate(LABELS)}
 GOOD = 0.95  # of the most that a pendulum can earn
 MISSING = "-"
@@ -53,11 +60,17 @@ def _most(n: int) -> float:
     return n**2 / 2
 
 
+def _share(run: dict, n: int) -> float:
+    """Of the maximum that a pendulum can earn: the mean of the last quarter of the evaluations."""
+    rows = run["rows"][-max(1, len(run["rows"]) // 4) :]
+    return float(np.mean([row["return"] for row in rows])) / _most(n)
+
+
 def _pendulum(runs: dict) -> str:
     """Share of the maximal return by links, at the end of the runs."""
     lines = []
     for method in METHODS:
-        found = [[r["rows"][-1]["return"] / _most(n) for r in runs.get(f"pendulum {n} {method}", [])] for n in LINKS]
+        found = [[_share(run, n) for run in runs.get(f"pendulum {n} {method}", [])] for n in LINKS]
         if any(found):
             lines.append([LABELS[method], *map(_spread, found)])
     if not lines:
@@ -71,8 +84,14 @@ def _reached(run: dict, level: float) -> float | None:
     return next((row["seconds"] / 60 for row in run["rows"] if row["return"] >= level), None)
 
 
-def _times(found: list[dict], level: float) -> str:
-    times = [_reached(run, level) for run in found]
+def _stayed(run: dict, level: float) -> float | None:
+    """Minutes after which no evaluation's return was below `level`."""
+    low = [row["seconds"] / 60 for row in run["rows"] if row["return"] < level]
+    return next((row["seconds"] / 60 for row in run["rows"] if not low or row["seconds"] / 60 > low[-1]), None)
+
+
+def _times(found: list[dict], level: float, when=_reached) -> str:
+    times = [when(run, level) for run in found]
     reached = [t for t in times if t is not None]
     if not times:
         return MISSING
@@ -81,12 +100,12 @@ def _times(found: list[dict], level: float) -> str:
 
 
 def _pendulum_time(runs: dict) -> str:
-    """CPU minutes until 0.95 of the maximum."""
+    """CPU minutes after which no evaluation was below 0.95 of the maximum."""
     lines = []
     for method in METHODS:
         found = [runs.get(f"pendulum {n} {method}", []) for n in LINKS]
         if any(found):
-            lines.append([LABELS[method], *(_times(f, GOOD * _most(n)) for f, n in zip(found, LINKS))])
+            lines.append([LABELS[method], *(_times(f, GOOD * _most(n), _stayed) for f, n in zip(found, LINKS))])
     limit = ["limit", *(f"{PENDULUM_SECONDS[n] / 60:g}" for n in LINKS)]
     return table(["", *(f"n = {n}" for n in LINKS)], [*lines, limit]) if lines else ""
 
@@ -129,8 +148,7 @@ def plot_pendulum(results: dict, figure) -> None:
     runs = _by_name(results)
     axes = figure.subplots(1, 3)
     for method in METHODS:
-        points = [(n, [r["rows"][-1]["return"] / _most(n) for r in runs.get(f"pendulum {n} {method}", [])])
-                  for n in LINKS]  # fmt: skip
+        points = [(n, [_share(run, n) for run in runs.get(f"pendulum {n} {method}", [])]) for n in LINKS]
         points = [(n, values) for n, values in points if values]
         if points:
             means = [np.mean(values) for _, values in points]

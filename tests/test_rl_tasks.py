@@ -155,6 +155,18 @@ def test_an_ant_on_all_kinds_of_ground():
     assert other.q[:, 2].std() > 2.0 * one.q[:, 2].std()
 
 
+def test_ants_are_kicked_as_often_and_as_hard_as_said():
+    env = make("Ant", 4, randomise=True)
+    state = env.fresh(4000, 0)
+    q, qd = env.disturb(state)
+    kick = (qd - state.qd)[:, :6]
+    assert torch.equal(q, state.q) and torch.equal(qd[:, 6:], state.qd[:, 6:])
+    kicked = kick.abs().sum(1) > 0
+    assert 0.035 < float(kicked.float().mean()) < 0.065  # every second, in frames of 0.05 s
+    most = kick.abs().amax(0)
+    assert (most <= torch.tensor(env.KICK)).all() and (most > 0.9 * torch.tensor(env.KICK)).all()
+
+
 def test_ant_observes_and_acts_as_gymnasiums():
     theirs = gymnasium.make("Ant-v5").unwrapped
     theirs.reset(seed=0)

@@ -14,6 +14,7 @@ from .state import State
 # Gymnasium's file names the actuators in this order; ours is that of the joints
 ANT_ACTIONS = ("hip_4", "ankle_4", "hip_1", "ankle_1", "hip_2", "ankle_2", "hip_3", "ankle_3")
 HIGH = 0.7  # m, from which a careful ant does not jump
+KICK_EVERY = 1.0  # s, on average
 
 
 class Runner(Env):
@@ -36,22 +37,26 @@ class Ant(Runner):
 
     Args:
         num_envs: copies of it.
-        care: weight of a smooth cost of leaning and of jumping, which Gymnasium's reward does not have: an end is a
-            step that no gradient sees, and what only just does not jump too high here may do so elsewhere. A careful
-            ant's episode also ends when it has tipped over.
-        randomise: whether friction, bounce and softness of the ground differ from episode to episode, and episodes
-            begin higher and faster: what walks on all of them walks more likely on another simulator's, too.
+        care: weight of a smooth cost of leaning, of hopping and of being high up, which Gymnasium's reward does not
+            have: an end is a step that no gradient sees, and what only just does not jump too high here may do so
+            elsewhere. A careful ant's episode also ends when it has tipped over.
+        randomise: whether friction, bounce and softness of the ground differ from episode to episode, episodes begin
+            higher and faster, and the torso is kicked every second on average: what still walks then walks more
+            likely in another simulator, too.
         options: as of `Env`.
     """
 
     dt, substeps, episode_length = 5e-3, 10, 1000
     FRICTION, BOUNCE, RIGHTING, SOFTNESS = (0.6, 1.4), (0.0, 0.4), (0.02, 0.3), (0.0, 0.5)
     """Between which `randomise` draws friction, restitution, erp and cfm."""
+    KICK = (1.0, 1.0, 0.5, 2.0, 2.0, 1.0)
+    """m/s and rad/s, by how much the torso's velocities jump at most in a kick."""
 
     def __init__(self, num_envs: int = 1, *, care: float = 0.0, randomise: bool = False, **options):
         checks.positive("care", care, zero=True)
         super().__init__(load("ant"), num_envs, **options)
         self.care, self.randomise = care, randomise
+        self._kick = self._like.new_tensor(self.KICK)
         order = [ANT_ACTIONS.index(name) for name in self.model.drive_names]
         self._order = torch.tensor(order, device=self.device)
 
@@ -76,6 +81,13 @@ class Ant(Runner):
             "cfm": random.uniform(*self.SOFTNESS, 1),
         }
 
+    def disturb(self, state: State) -> tuple[torch.Tensor, torch.Tensor]:
+        if not self.randomise:
+            return state.q, state.qd
+        draw = self.random(state).uniform(-1.0, 1.0, 7)
+        kick = torch.where(draw[:, 6:].abs() < self.control_dt / KICK_EVERY, self._kick * draw[:, :6], 0.0)
+        return state.q, state.qd + torch.nn.functional.pad(kick, (0, 8))
+
     def observe(self, state: State) -> torch.Tensor:
         q, qd = state.q, state.qd
         spin = to_body(q[:, 3:7], qd[:, 3:6])
@@ -90,7 +102,8 @@ class Ant(Runner):
             return reward
         lean = 1.0 - uprightness(after.q[:, 3:7])
         jump = torch.relu(after.q[:, 2] - HIGH)
-        return reward - self.care * (2.0 * lean + 20.0 * jump**2)
+        hop = after.qd[:, 2] ** 2
+        return reward - self.care * (2.0 * lean + 20.0 * jump**2 + hop)
 
     def terminated(self, state: State) -> torch.Tensor:
         height = state.q[:, 2]
