@@ -1,4 +1,8 @@
-"""What learning.py trains: tasks, algorithms, settings and time limits. SHAC was tuned on seed 0 of the walkers."""
+"""What learning.py trains: tasks, algorithms, settings and time limits.
+
+SHAC was tuned on seed 0 of the walkers and of the pendulums, enhanced SAC on seed 0 of the pendulums; the other
+learners with a replay got its numbers, PPO its own defaults.
+"""
 
 from __future__ import annotations
 
@@ -32,31 +36,19 @@ WALKS = [
 
 LINKS = range(1, 8)
 PENDULUM_SECONDS = {1: 60.0, 2: 60.0, 3: 150.0, 4: 90.0, 5: 90.0, 6: 120.0, 7: 120.0}
-CHAIN: dict[str, Any] = {
-    "gamma": 1.0,
-    "average_rate": 0.1,
-}  # an episode ends after 100 frames whatever happens, and is worth its end
 REPLAYED: dict[str, Any] = {
-    "gamma": 1.0, "average_rate": 0.05, "rate": 1e-3, "target_rate": 0.02, "hidden": (128, 128), "num_envs": 64,
-    "updates": 8,
+    "gamma": 0.97, "num_envs": 64, "updates": 8, "rate": 1e-3, "target_rate": 0.02, "average_rate": 0.05,
+    "hidden": (128, 128),
 }  # fmt: skip
 SOFT: dict[str, Any] = {**REPLAYED, "temperature": 0.003}
-WHOLE: dict[str, Any] = {
-    **CHAIN,
-    "horizon": 100,
-    "num_envs": 64,
-    "actor_rate": 1e-3,
-    "log_std": -2.0,
-    "env_clip": 100.0,
-}
 METHODS: dict[str, tuple[str, float, dict[str, Any]]] = {
-    "shac": ("shac", 1.8, WHOLE),
+    "shac": ("shac", 1.8, {}),
     "enhanced": ("sac", 12.0, {**SOFT, "enhancement": "exact", "enhanced_batch": 128}),
     "paper form": ("sac", 12.0, {**SOFT, "enhancement": "paper"}),
     "mbpo": ("mbpo", 7.0, {**SOFT, "num_envs": 16}),
     "sac": ("sac", 16.0, SOFT),
     "sql": ("sql", 6.5, {**REPLAYED, "temperature": 0.01}),
-    "ppo": ("ppo", 0.0, {"gamma": 1.0}),
+    "ppo": ("ppo", 0.0, {}),
 }
 """Algorithm, iterations per second by which its learning rate falls (PPO has its own rule), settings."""
 
