@@ -19,6 +19,7 @@ import torch
 
 from ..env import Env
 from ..state import State
+from .jacobian import step_jacobian
 from .networks import bound_gradients
 from .replay import Transitions
 
@@ -50,16 +51,11 @@ def exact_slope(
 def jacobians(env: Env, state: State, action: torch.Tensor) -> dict[str, torch.Tensor]:
     """How the reward, (n, action_size), and the next observation, (n, observation_size, action_size), change by action.
 
-    Every row is a copy of the environment in one batch, whose adjoint starts from that row alone.
+    Zero where a step diverges, or its Jacobian is not finite.
     """
-    rows = env.observation_size + 1
-    with torch.enable_grad():
-        copies = action.detach().repeat_interleave(rows, 0).requires_grad_()
-        after, reward, _ = env.transition(state.detach().map(lambda x: x.repeat_interleave(rows, 0)), copies)
-        outputs = torch.cat([reward[:, None], env.observe(after)], 1).view(-1, rows, rows)
-        slopes = torch.autograd.grad(outputs.diagonal(dim1=1, dim2=2).sum(), copies)[0]
-    slopes = slopes.view(len(state), rows, env.action_size)
-    return {"reward slope": slopes[:, 0], "observation slope": slopes[:, 1:]}
+    slopes = step_jacobian(env, state, action)
+    slopes = torch.where(slopes.isfinite().all(2, keepdim=True).all(1, keepdim=True), slopes, 0.0)
+    return {"reward slope": slopes[:, -1], "observation slope": slopes[:, :-1]}
 
 
 def stored_slope(batch: Transitions, following: Value, gamma: float, scale: float = 1.0) -> torch.Tensor:
