@@ -11,7 +11,6 @@ from warp_articulated.rl.learning.enhancement import (
     exact_slope,
     expanded_value,
     jacobians,
-    long_rollout,
     stored_slope,
 )
 from warp_articulated.rl.learning.replay import Transitions
@@ -102,39 +101,3 @@ def test_only_the_form_decides_the_slope_of_an_update():
     assert torch.equal(sac.slope(batch, batch.action.clone()), torch.zeros_like(batch.action))
     enhanced = exact_slope(sac.env, batch.state, batch.action, sac.value, 0.9)
     assert isinstance(batch, Transitions) and (enhanced.abs().sum(1) > 0).all()
-
-
-def test_long_rollout_is_the_sum_of_its_steps_and_its_gradient_that_of_differences():
-    sac = learner("PendulumReach", {"n": 2}, num_envs=3)
-    state = replace(sac.env.fresh(3, 0), frame=torch.tensor([0, 50, 98]))  # the last one ends after two of the steps
-    scale = torch.tensor(0.3, dtype=torch.float64, requires_grad=True)
-
-    def rollout():
-        return long_rollout(
-            sac.env,
-            state,
-            lambda seen: (scale * sac.actor(seen), torch.zeros(len(seen), dtype=seen.dtype)),
-            sac.value,
-            0.9,
-            0.5,
-            steps=4,
-        )
-
-    made = rollout()
-    values, after = torch.zeros(3, dtype=torch.float64), state
-    going = torch.ones(3, dtype=torch.bool)
-    with torch.no_grad():
-        for k in range(4):
-            after, reward, ended = sac.env.transition(after, scale * sac.actor(sac.env.observe(after)))
-            values += torch.where(going, 0.9**k * 0.5 * reward, 0.0)
-            going &= ~ended
-        values += torch.where(going, 0.9**4 * sac.value(sac.env.observe(after)), 0.0)
-    assert torch.allclose(made.gain, values, rtol=1e-12)
-    assert torch.equal(made.goal[:3], made.gain.detach()) and made.going.view(4, 3)[:, 2].tolist() == [1, 1, 0, 0]
-    slope = torch.autograd.grad(made.gain.mean(), scale)[0]
-    with torch.no_grad():
-        scale += 1e-5
-        ahead = rollout().gain.mean()
-        scale -= 2e-5
-        behind = rollout().gain.mean()
-    assert torch.allclose(slope, (ahead - behind) / 2e-5, rtol=1e-6)

@@ -122,6 +122,19 @@ def test_a_step_that_diverges_spoils_no_other():
     assert torch.equal(around.next_observation, expected.next_observation) and torch.isfinite(around.reward).all()
 
 
+def test_a_step_that_diverges_with_finite_numbers_has_no_slope():
+    """The simulator stops an environment that has run away where it was; a control step then counts as not made."""
+    env = make("PendulumReach", 2, n=2)
+    steps = taken(env)
+    wild = replace(steps.state, qd=torch.stack([torch.full((2,), 1e5), steps.state.qd[1]]))
+    with pytest.warns(RuntimeWarning, match="diverged"):
+        after, _, terminated = env.transition(wild, steps.action)
+        slope = step_jacobian(env, wild, steps.action)
+        stored = jacobians(env, wild, steps.action)
+    assert terminated[0] and after.q.isfinite().all()
+    assert slope[0].isnan().all() and slope[1].isfinite().all() and not stored["reward slope"][0].any()
+
+
 def test_one_row_changes_one_number_too_much():
     env = make("PendulumReach", 3, n=2)
     steps = taken(env)

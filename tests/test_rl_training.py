@@ -81,6 +81,40 @@ def test_first_episodes_begin_at_frames_of_their_own_wherever_they_are_simulated
     assert torch.equal(some, frames[8:16])
 
 
+def test_only_episodes_that_were_seen_from_their_beginning_are_counted():
+    learner = Shac(rl.make("Cartpole", 16, episode_length=20, device="cpu"), make_settings(Shac, SHORT), 0)
+    begun, lengths = learner.env.state.frame.clone(), []
+    for _ in range(12):
+        lengths += [row["length"] for row in [learner.advance()] if "length" in row]
+    assert begun.min() < 5 and begun.max() > 15
+    assert lengths and all(length == 20.0 for length in lengths)
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        ({"settings": {"horizon": 0}}, "horizon is 0; it must be a whole number of at least 1"),
+        ({"settings": {"iterations": 0}}, "iterations is 0; it must be a whole number of at least 1"),
+        ({"settings": {"gamma": 5.0}}, "gamma is 5.0; it must be between 0 and 1"),
+        ({"settings": {"actor_hidden": ["a"]}}, "actor_hidden is 'a'; it must be a whole number of at least 1"),
+        ({"options": {"first_env": 1}}, "first_env is no option of a task here"),
+        ({"options": {"threads": 1}}, "threads is no option of a task here"),
+        ({"seconds": 0.0}, "seconds is 0.0; it must be a number above zero"),
+        ({"steps": 0}, "steps is 0; it must be a whole number of at least 1"),
+    ],
+)
+def test_what_cannot_be_trained_is_a_sentence_and_leaves_no_folder(given, says, tmp_path):
+    with pytest.raises(ValueError, match=says):
+        train("Cartpole", "shac", tmp_path / "run", device="cpu", **given)
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_run_is_not_resumed_to_less_than_it_has(tmp_path):
+    folder = short(tmp_path / "run", steps=32)
+    with pytest.raises(ValueError, match=r"has learned for \d+ s already; give more than that to go on"):
+        short(folder, resume=True, seconds=1e-6)
+
+
 @pytest.mark.parametrize("algorithm", ["shac", "ppo"])
 def test_a_resumed_run_is_the_uninterrupted_one(algorithm, tmp_path):
     whole = short(tmp_path / "whole", algorithm=algorithm)

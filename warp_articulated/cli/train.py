@@ -17,9 +17,9 @@ TOLD = ".lost"  # in the run's folder: one of the processes has said that anothe
 
 EXAMPLES = """
 warp-articulated train Cartpole --minutes 1
-warp-articulated train Ant --algo shac --minutes 25 --folder runs/ant
-warp-articulated train PendulumReach --option n=3 --set horizon=16 --envs 128
-warp-articulated train Ant --algo shac --minutes 60 --folder runs/ant --resume
+warp-articulated train Ant --option care=1 --option randomise=true --folder runs/ant
+warp-articulated train PendulumReach --option n=3 --option 'torque="paper"'
+warp-articulated train Ant --option care=1 --option randomise=true --folder runs/ant --minutes 10 --resume
 torchrun --nproc-per-node 2 -m warp_articulated train Ant
 """
 

@@ -33,7 +33,7 @@ class PendulumReach(Env):
     episode_length = 100
 
     def __init__(self, n: int, num_envs: int = 1, *, torque: str = "reachable", **options):
-        if n not in range(1, 8):
+        if not isinstance(n, int) or n not in range(1, 8):
             raise ValueError(f"n is {n!r}; it must be a whole number of links from 1 to 7.")
         if torque not in ("reachable", "paper"):
             raise ValueError(f"torque is {torque!r}; it must be 'reachable' or 'paper'.")

@@ -19,13 +19,20 @@ class LostProcess(RuntimeError):
     """Another process of the run is gone."""
 
 
-def begin() -> tuple[int, int]:
-    """Meet the other processes that torchrun started; returns this one's number and how many there are."""
+def begin(device: str | None = None) -> tuple[int, int, str | None]:
+    """Meet the other processes that torchrun started.
+
+    Returns this one's number, how many there are, and its device: of several on a machine with GPUs each has its own.
+    """
     if int(os.environ.get("WORLD_SIZE", "1")) == 1:
-        return 0, 1
+        return 0, 1, device
+    if device is None and torch.cuda.is_available():
+        device = f"cuda:{os.environ.get('LOCAL_RANK', '0')}"
+    if device is not None and device.startswith("cuda"):
+        torch.cuda.set_device(device)
     if not dist.is_initialized():
-        dist.init_process_group("nccl" if torch.cuda.is_available() else "gloo")
-    return dist.get_rank(), dist.get_world_size()
+        dist.init_process_group("nccl" if device is not None and device.startswith("cuda") else "gloo")
+    return dist.get_rank(), dist.get_world_size(), device
 
 
 def end() -> None:

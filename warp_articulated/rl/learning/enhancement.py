@@ -6,25 +6,22 @@ differentiable simulation in front of it replaces most of that slope by the trut
     dQ(s, a)/da = dr/da + gamma dQ(s', mu(s'))/ds' ds'/da
 
 "exact" simulates the step again at the action that the policy chooses now. "paper" keeps the Jacobians of the action
-that was taken, and weights a sample by how close to it the policy still is (Eq. 16). "long" goes beyond the paper:
-several simulated steps with the policy stand in front of the critic, and give it better values to learn.
+that was taken, and weights a sample by how close to it the policy still is (Eq. 16). Many steps in front of a critic
+are what `shac` does.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import torch
 
 from ..env import Env
 from ..state import State
 from .jacobian import step_jacobian
-from .networks import bound_gradients
 from .replay import Transitions
 
-FORMS = ("none", "exact", "paper", "long")
-ENV_CLIP = 10.0  # largest slope of one gain by one action or state, in units of the scaled reward
+FORMS = ("none", "exact", "paper")
 
 Value = Callable[[torch.Tensor], torch.Tensor]
 """From observations (n, observation_size) to the values (n,) of being there."""
@@ -71,61 +68,3 @@ def stored_slope(batch: Transitions, following: Value, gamma: float, scale: floa
 def closeness(action: torch.Tensor, taken: torch.Tensor) -> torch.Tensor:
     """(n, 1) weight of a stored slope for an action that is not the one that was taken (Eq. 16)."""
     return torch.exp(-(action - taken).norm(dim=1, keepdim=True))
-
-
-@dataclass(frozen=True)
-class Rollout:
-    """Simulated steps of a policy from n states of the replay."""
-
-    gain: torch.Tensor
-    """(n,) what all steps and the value at their end are worth; its gradient goes to the policy."""
-    density: torch.Tensor
-    """(n,) mean of the logarithms of the actions' densities."""
-    observation: torch.Tensor
-    """(steps * n, observation_size) without gradients, as all that follows."""
-    action: torch.Tensor
-    goal: torch.Tensor
-    """(steps * n,) what the critics shall say of them."""
-    going: torch.Tensor
-    """(steps * n,) bool: the episode had not ended before."""
-
-
-def long_rollout(
-    env: Env,
-    state: State,
-    sample: Callable[[torch.Tensor], tuple[torch.Tensor, torch.Tensor]],
-    following: Value,
-    gamma: float,
-    scale: float,
-    steps: int,
-) -> Rollout:
-    """Simulate some steps of a policy, with the value of `following` at their end.
-
-    sample: from observations to actions and the logarithms of their densities.
-    """
-    state = state.detach()
-    going = torch.ones_like(state.frame, dtype=torch.bool)
-    rows: list[tuple[torch.Tensor, ...]] = []
-    most = ENV_CLIP / len(state)  # the loss is a mean over the states
-    densities = []
-    for _ in range(steps):
-        observation = env.observe(state)
-        action, density = sample(observation)
-        bound_gradients(most, action, state.q, state.qd)
-        state, reward, terminated = env.transition(state, action)
-        rows.append((observation.detach(), action.detach(), torch.where(going, scale * reward, 0.0), going))
-        densities.append(density)
-        going = going & ~terminated
-    value = torch.where(going, following(env.observe(state)), 0.0)
-    goals = []
-    for _, _, reward, _ in reversed(rows):
-        value = reward + gamma * value
-        goals.append(value.detach())
-    return Rollout(
-        value,
-        torch.stack(densities).mean(0),
-        torch.cat([row[0] for row in rows]),
-        torch.cat([row[1] for row in rows]),
-        torch.cat(goals[::-1]),
-        torch.cat([row[3] for row in rows]),
-    )

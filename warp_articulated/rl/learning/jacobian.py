@@ -20,15 +20,17 @@ from ..state import State
 def step_jacobian(env: Env, state: State, action: torch.Tensor) -> torch.Tensor:
     """(n, observation_size + 1, action_size), the last row that of the reward.
 
-    Not a number, or of no use, where the step diverges. An action beyond [-1, 1] has derivative 0: it acts like 1.
+    Not a number where the step diverges. An action beyond [-1, 1] has derivative 0: it acts like 1.
     """
     n, nv, steps = len(state), env.model.nv, env.substeps
     before = state.map(lambda x: x.repeat(steps, *[1] * (x.ndim - 1)))  # every environment once for every step
     control, turn = _control(env, state, action)
     start = env.disturb(state)
     held = control.expand(steps, *control.shape)
-    qs, qds = env.simulator(n).rollout(*start, held, substeps=1, params=state.params or None)
-    fine = (qs.isfinite().all(2) & qds.isfinite().all(2)).all(0)[:, None]
+    sim = env.simulator(n)
+    qs, qds = sim.rollout(*start, held, substeps=1, params=state.params or None)
+    lost = sim._diverged >= 0
+    fine = ~lost[:, None]
     # one that diverges must not keep the others from being computed
     q, qd = (torch.where(fine, x[:-1], y).flatten(0, 1) for x, y in zip((qs, qds), start))
     jacobians = env.simulator(n * steps).jacobians(q, qd, held.flatten(0, 1), params=before.params or None)
@@ -37,7 +39,7 @@ def step_jacobian(env: Env, state: State, action: torch.Tensor) -> torch.Tensor:
     for k in range(1, steps):
         moved = torch.baddbmm(B[k], A[k], moved)
     by_action, by_motion = _outputs(env, state, action, qs[-1], qds[-1], 2 * nv)
-    return torch.baddbmm(by_action, by_motion, moved @ turn)
+    return torch.where(lost[:, None, None], torch.nan, torch.baddbmm(by_action, by_motion, moved @ turn))
 
 
 def _control(env: Env, state: State, action: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:

@@ -66,9 +66,12 @@ class Learner:
         ends: most of all where every episode begins in the same state, as a pendulum's.
         """
         state = self.env.state
-        share = Random(fork(state.key, BEGINNING), self.env._like, block=1).uniform(0.0, 1.0, 1)[:, 0]
+        share = Random(fork(fork(state.key, state.frame), BEGINNING), self.env._like, block=1).uniform(0.0, 1.0, 1)[
+            :, 0
+        ]
         self.env.state = replace(state, frame=(share * self.env.episode_length).to(state.frame))
         self.observation = self.env.observe(self.env.state)
+        self.episodes.whole = self.env.state.frame == 0
 
     def action_noise(self) -> torch.Tensor:
         """(num_envs, action_size) of mean 0 and variance 1, each environment's its own: no matter who simulates it."""
@@ -112,14 +115,17 @@ class Episodes:
 
     def __init__(self, env: Env):
         self.running = torch.zeros(2, env.num_envs, dtype=env.dtype, device=env.device)  # return, length
+        self.whole = torch.ones(env.num_envs, dtype=torch.bool, device=env.device)  # seen from their beginning on
         self.ended = torch.zeros(3, dtype=env.dtype, device=env.device)  # sums of returns and lengths; how many
 
     @torch.no_grad()
     def count(self, step: Step) -> None:
         self.running = self.running + torch.stack([step.reward.detach(), torch.ones_like(step.reward)])
         over = step.terminated | step.truncated
-        done = torch.where(over, self.running, 0.0).sum(1)
-        self.ended = self.ended + torch.cat([done, over.sum(0, keepdim=True).to(done)])
+        counted = over & self.whole
+        done = torch.where(counted, self.running, 0.0).sum(1)
+        self.ended = self.ended + torch.cat([done, counted.sum(0, keepdim=True).to(done)])
+        self.whole = self.whole | over
         self.running = torch.where(over, 0.0, self.running)
 
     def collect(self) -> dict[str, float]:
@@ -130,7 +136,7 @@ class Episodes:
         return {"return": total / number, "length": length / number} if number else {}
 
     def state_dict(self) -> dict[str, torch.Tensor]:
-        return {"running": self.running, "ended": self.ended}
+        return {"running": self.running, "whole": self.whole, "ended": self.ended}
 
     def load_state_dict(self, saved: dict[str, torch.Tensor]) -> None:
-        self.running, self.ended = saved["running"], saved["ended"]
+        self.running, self.whole, self.ended = saved["running"], saved["whole"], saved["ended"]

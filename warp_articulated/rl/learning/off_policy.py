@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -37,7 +36,8 @@ class OffPolicySettings:
     iterations: int | None = None
     """Calls of `advance` after which the rate has fallen to a tenth; None: it stays."""
     average_rate: float = 1.0
-    """How far the policy that is evaluated and saved follows the actor in every call of `advance`."""
+    """How far the policy that is evaluated and saved follows the actor in every call of `advance`; farther in the first
+    ones, so that it is their mean."""
     target_rate: float = 5e-3
     """How far the target critics follow the critics in every update."""
     hidden: tuple[int, ...] = (256, 256)
@@ -78,6 +78,8 @@ class OffPolicy(Learner):
         self.actor = self.make_actor()
         self.average = frozen(self.actor)
         self.average.normaliser = self.seen
+        self.learned = 0
+        """Calls of `advance` that learned something."""
         self.replay = Replay(settings.capacity)
         self.critic_optimiser = self.adam(self.critic)
         self.actor_optimiser = self.adam(self.actor)
@@ -119,6 +121,13 @@ class OffPolicy(Learner):
         names = ("actor", "average", "critic", "target", "replay", "actor_optimiser", "critic_optimiser")
         return {name: getattr(self, name) for name in names}
 
+    def state_dict(self) -> dict[str, Any]:
+        return {**super().state_dict(), "learned": self.learned}
+
+    def load_state_dict(self, saved: dict[str, Any]) -> None:
+        super().load_state_dict(saved)
+        self.learned = saved["learned"]
+
     def advance(self) -> dict[str, float]:
         settings = self.settings
         if settings.iterations is not None:
@@ -130,7 +139,8 @@ class OffPolicy(Learner):
         if self.steps >= settings.warm_up:
             for _ in range(settings.updates):
                 notes = self.update(self.batch())
-            follow(self.average, self.actor, settings.average_rate)
+            self.learned += 1
+            follow(self.average, self.actor, max(settings.average_rate, 1.0 / self.learned))
         self.iterations += 1
         return {**self.episodes.collect(), **{name: float(x) for name, x in notes.items()}}
 
@@ -166,19 +176,11 @@ class OffPolicy(Learner):
         x = torch.cat([self.seen(observation), action], -1)
         return torch.stack([net(x)[..., 0] for net in self.target.children()]).amin(0)
 
-    def learn_values(
-        self, batch: Transitions, following: torch.Tensor, more: tuple[torch.Tensor, ...] | None = None
-    ) -> torch.Tensor:
-        """Fit both critics to reward plus value (n,) of what follows; returns the loss.
-
-        more: further observations, actions and what to say of them.
-        """
+    def learn_values(self, batch: Transitions, following: torch.Tensor) -> torch.Tensor:
+        """Fit both critics to reward plus value (n,) of what follows; returns the loss."""
         going_on = torch.where(batch.terminated, 0.0, self.settings.gamma * following)
         goal = (self.scaled(batch.reward) + going_on).detach()
-        observation, action = batch.observation, batch.action
-        if more is not None:
-            observation, action, goal = (torch.cat(x) for x in zip((observation, action, goal), more))
-        loss = ((self.critic(observation, action) - goal) ** 2).sum(0).mean()
+        loss = ((self.critic(batch.observation, batch.action) - goal) ** 2).sum(0).mean()
         descend(self.critic_optimiser, loss)
         follow(self.target, self.critic.nets, self.settings.target_rate)
         return loss.detach()
@@ -191,10 +193,7 @@ class OffPolicy(Learner):
         return torch.randn(shape, generator=self.generator, dtype=self.env.dtype, device=self.env.device)
 
 
-def descend(optimiser: torch.optim.Optimizer, loss: torch.Tensor, clip: float = math.inf) -> None:
-    """One step; clip: largest norm of the gradient."""
+def descend(optimiser: torch.optim.Optimizer, loss: torch.Tensor) -> None:
     optimiser.zero_grad()
     loss.backward()
-    if clip < math.inf:
-        nn.utils.clip_grad_norm_(optimiser.param_groups[0]["params"], clip)
     optimiser.step()

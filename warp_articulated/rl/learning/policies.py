@@ -6,7 +6,7 @@ import os
 from importlib import resources
 from pathlib import Path
 
-POLICY = "policy.pt"  # in the folder of a run
+POLICY, BEST = "policy.pt", "best.pt"  # in the folder of a run
 
 
 def policy_names() -> list[str]:
@@ -18,9 +18,10 @@ def policy_path(name_or_path: str | os.PathLike) -> Path:
     """The file of a policy: of a name of policy_names(), of a run's folder, or the path itself."""
     path = Path(name_or_path)
     if path.is_dir():
-        if not (path / POLICY).is_file():
+        found = next((path / name for name in (POLICY, BEST) if (path / name).is_file()), None)
+        if found is None:
             raise FileNotFoundError(f"the folder {path} has no {POLICY}: nothing was trained there so far.")
-        return path / POLICY
+        return found
     if path.is_file():
         return path
     if str(name_or_path) in policy_names():

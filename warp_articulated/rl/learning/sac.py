@@ -14,14 +14,13 @@ import torch
 from torch import nn
 
 from ..env import Env
-from .enhancement import FORMS, closeness, exact_slope, jacobians, long_rollout, stored_slope
+from .enhancement import FORMS, closeness, exact_slope, jacobians, stored_slope
 from .networks import mlp
 from .off_policy import OffPolicy, OffPolicySettings, descend
 from .replay import Transitions
 from .sample_enhancement import SAMPLES, more_samples
 
 LOG_STD = (-5.0, 2.0)  # between which a network may choose
-CLIP = 1.0  # largest norm of a gradient that went through several steps of simulation
 
 
 @dataclass(frozen=True)
@@ -35,11 +34,9 @@ class Settings(OffPolicySettings):
     actor_every: int = 1
     """Updates of the critics for one of the actor and the temperature."""
     enhancement: str = "none"
-    """Which form of policy enhancement: "none", "exact", "paper" or "long"."""
+    """Which form of policy enhancement: "none", "exact" or "paper"."""
     enhanced_batch: int = 256
-    """Of the transitions of an update, those that "exact" and "long" simulate again for the actor."""
-    enhanced_steps: int = 8
-    """Simulated steps of "long"."""
+    """Of the transitions of an update, those that "exact" simulates again for the actor."""
     samples: str = "none"
     """"first-order", "one-row" or "true": sample enhancement."""
     samples_around: int = 9
@@ -138,34 +135,12 @@ class Sac(OffPolicy):
         return replace(transitions, extra=jacobians(self.env, transitions.state, transitions.action))
 
     def update(self, batch: Transitions) -> dict[str, torch.Tensor]:
-        if self.settings.enhancement == "long":
-            return self._update_long(batch)
         loss = self.learn_values(batch, self._following(batch.next_observation))
         notes = {"critic loss": loss, "temperature": self.temperature()}
         if self.updates % self.settings.actor_every == 0:
             notes["entropy"] = self._learn_actions(batch)
         self.updates += 1
         return notes
-
-    def _update_long(self, batch: Transitions) -> dict[str, torch.Tensor]:
-        """Actor and critics learn from the same simulated steps, the critics from the replay as well."""
-        settings = self.settings
-        rollout = long_rollout(
-            self.env,
-            batch.state[: settings.enhanced_batch],
-            lambda seen: self.actor.sample(seen, self.noise(len(seen), self.env.action_size)),
-            lambda seen: self.target_value(seen, self.actor(seen)),
-            settings.gamma,
-            settings.reward_scale,
-            settings.enhanced_steps,
-        )
-        descend(self.actor_optimiser, (self.temperature() * rollout.density - rollout.gain).mean(), CLIP)
-        entropy = -rollout.density.detach().mean()
-        descend(self.temperature_optimiser, self.temperature.log * (entropy - self.target_entropy))
-        going = rollout.going
-        more = (rollout.observation[going], rollout.action[going], rollout.goal[going])
-        loss = self.learn_values(batch, self._following(batch.next_observation), more)
-        return {"critic loss": loss, "temperature": self.temperature(), "entropy": entropy}
 
     @torch.no_grad()
     def _following(self, observation: torch.Tensor) -> torch.Tensor:

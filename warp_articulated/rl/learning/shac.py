@@ -37,7 +37,8 @@ class Settings:
     target_rate: float = 0.2
     """How far the target critic follows the critic in every iteration."""
     average_rate: float = 0.03
-    """How far the policy that is evaluated and saved follows the actor in every iteration."""
+    """How far the policy that is evaluated and saved follows the actor in every iteration; farther in the first ones,
+    so that it is their mean."""
     clip: float = 1.0
     """Largest norm of a gradient of weights."""
     env_clip: float = 10.0
@@ -105,7 +106,7 @@ class Shac(Learner):
         learned = bool(torch.isfinite(norm))
         if learned:
             self.actor_optimiser.step()
-            follow(self.average, self.actor, settings.average_rate)
+            follow(self.average, self.actor, max(settings.average_rate, 1.0 / (self.iterations + 1)))
         critic_loss = self._learn_values(seen, self._targets(rewards, ended, bootstraps))
         follow(self.target, self.critic, settings.target_rate)
         self.normaliser.see(seen)

@@ -18,8 +18,6 @@ from .networks import mlp
 from .off_policy import OffPolicy, OffPolicySettings, descend
 from .replay import Transitions
 
-PROPOSALS = ("uniform", "policy")
-
 
 @dataclass(frozen=True)
 class SqlSettings(OffPolicySettings):
@@ -32,10 +30,7 @@ class SqlSettings(OffPolicySettings):
     particle_batch: int = 64
     """Of the transitions of an update, those in whose states particles move."""
     value_particles: int = 16
-    """Actions in a state by which it is valued."""
-    proposal: str = "uniform"
-    """Where these come from: "uniform" weights all of them rightly, but hardly meets good ones among many numbers;
-    "policy" meets good ones, and is right up to a constant once the policy has the density that it should have."""
+    """Actions in a state by which it is valued, anywhere in [-1, 1]: among many numbers few of them are good ones."""
 
 
 class Sampler(nn.Module):
@@ -62,8 +57,6 @@ class Sql(OffPolicy):
     actor: Sampler
 
     def __init__(self, env: Env, settings: SqlSettings, seed: int = 0):
-        if settings.proposal not in PROPOSALS:
-            raise ValueError(f"proposal is {settings.proposal!r}; it must be one of {', '.join(PROPOSALS)}.")
         if settings.temperature <= 0.0:
             raise ValueError(f"temperature is {settings.temperature}; it must be positive: values are divided by it.")
         if settings.particles < 2:
@@ -89,12 +82,9 @@ class Sql(OffPolicy):
         """(n,) soft value: temperature log of the integral of exp(Q / temperature) over all actions, from a few."""
         settings, size = self.settings, self.env.action_size
         repeated = observation[:, None].expand(-1, settings.value_particles, -1)
-        if settings.proposal == "uniform":
-            shape = (*repeated.shape[:-1], size)
-            draw = torch.rand(shape, generator=self.generator, dtype=observation.dtype, device=observation.device)
-            action, volume = 2.0 * draw - 1.0, size * math.log(2.0)
-        else:
-            action, volume = self.act(repeated, self.noise(*repeated.shape[:-1], size)), 0.0
+        shape = (*repeated.shape[:-1], size)
+        draw = torch.rand(shape, generator=self.generator, dtype=observation.dtype, device=observation.device)
+        action, volume = 2.0 * draw - 1.0, size * math.log(2.0)
         scores = self.target_value(repeated, action) / settings.temperature
         mean = torch.logsumexp(scores, 1) - math.log(settings.value_particles)
         return settings.temperature * (mean + volume)

@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from ... import __version__
+from ... import __version__, checks
 from ...files import replace_when_done
 from ..tasks import make
 from . import distributed
@@ -23,6 +23,9 @@ from .policy_file import save_policy
 from .recipes import ALGORITHMS, learner_class, recipe
 from .runlog import RunLog
 
+OWN = {"num_envs", "first_env", "seed", "threads", "device"}  # of the environments, not options of a task
+COUNTS = {"num_envs", "horizon", "iterations", "minibatches", "critic_epochs", "epochs", "batch", "collect", "capacity"}
+SHARES = {"gamma", "trace", "target_rate", "average_rate", "real_ratio"}
 EVALUATION_SEED = 1_000_003  # of episodes that no learner begins with
 CHECKPOINT = "checkpoint.pt"
 
@@ -76,7 +79,18 @@ def train(
         device: of the simulation and the networks; by default CUDA if there is any.
         report: called after every iteration.
     """
-    rank, world = distributed.begin()
+    for name, value in (
+        ("seconds", seconds),
+        ("evaluate_every", evaluate_every),
+        ("checkpoint_every", checkpoint_every),
+    ):
+        if value is not None:
+            checks.positive(name, value, zero=name != "seconds")
+    if steps is not None:
+        checks.whole("steps", steps, 1)
+    for name in (options or {}).keys() & OWN:
+        raise ValueError(f"{name} is no option of a task here; train has it as its own argument, or chooses it itself.")
+    rank, world, device = distributed.begin(device)
     learner_type = learner_class(algorithm)
     if world > 1 and not learner_type.parallel:
         raise ValueError(f"{algorithm!r} runs in one process; of {', '.join(ALGORITHMS)}, only 'shac' runs in several.")
@@ -102,6 +116,8 @@ def train(
     if saved is not None:
         learner.load_state_dict(saved["learner"])
         clock = saved["clock"]
+        if clock >= seconds:
+            raise ValueError(f"{folder} has learned for {clock:.0f} s already; give more than that to go on.")
     run = _Run(folder, described, learner, 0 if saved is None else saved["rows"])
     judge = make(task, evaluation_episodes, **extra) if rank == 0 else None
     evaluated = checkpointed = clock
@@ -148,8 +164,19 @@ def make_settings(learner: type[Learner], values: dict[str, Any]) -> Any:
             value = float(value)
         if usual is not None and type(value) is not type(usual):
             raise ValueError(f"{name} is {value!r}; it must be of the kind of {usual!r}.")
+        _check_range(name, value)
         made = replace(made, **{name: value})
     return made
+
+
+def _check_range(name: str, value: Any) -> None:
+    if name in COUNTS and value is not None:
+        checks.whole(name, value, 1)
+    if name in SHARES and not 0.0 <= value <= 1.0:
+        raise ValueError(f"{name} is {value}; it must be between 0 and 1.")
+    if name.endswith("hidden"):
+        for width in value:
+            checks.whole(name, width, 1)
 
 
 def _share(num_envs: int, world: int) -> int:
