@@ -18,11 +18,12 @@ def learner(seed=0):
 def test_an_iteration_learns_and_counts(capfd):
     ppo = learner()
     before = [p.detach().clone() for p in (*ppo.actor.parameters(), *ppo.critic.parameters())]
-    numbers = [ppo.advance() for _ in range(2)]
+    numbers = [ppo.advance() for _ in range(3)]
     after = [*ppo.actor.parameters(), *ppo.critic.parameters()]
     assert all(not torch.equal(x, y) for x, y in zip(before, after, strict=True))
-    assert ppo.steps == 96 and ppo.iterations == 2
-    assert numbers[1]["length"] == 9 and "return" not in numbers[0]  # episodes of 9 steps end in the second one
+    assert ppo.steps == 144 and ppo.iterations == 3
+    # those that end earlier were not seen from their beginning on
+    assert "return" not in numbers[0] and numbers[2]["length"] == 9
     assert numbers[1]["learning rate"] > 0 and 0.1 < numbers[1]["noise"] < 1
     assert "Model" not in capfd.readouterr().out  # rsl_rl's own lines
 
@@ -43,14 +44,15 @@ def test_the_policy_is_the_mean_that_the_actor_samples_about():
 
 def test_time_outs_count_as_going_on(monkeypatch):
     ppo = learner()
-    seen = []
+    begun, seen = ppo.env.state.frame, []
     plain = ppo.algorithm.process_env_step
     monkeypatch.setattr(ppo.algorithm, "process_env_step", lambda *args: (seen.append(args), plain(*args)))
     for _ in range(2):
         ppo.advance()
     ended = torch.stack([args[2] for args in seen])
     cut = torch.stack([args[3]["time_outs"] for args in seen])
-    assert ended[8].all() and cut[8].all() and not ended[:8].any()  # nothing falls within 9 steps
+    due = (torch.arange(12)[:, None] + 1 + begun) % 9 == 0  # nothing falls within 9 steps
+    assert torch.equal(ended, due) and torch.equal(cut, due) and due.any(0).all() and not due.all(1).any()
 
 
 def test_the_learning_rate_is_resumed():
