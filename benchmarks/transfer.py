@@ -138,6 +138,7 @@ def report(results: dict) -> dict[str, str]:
         for row in results["laikago"]
     ]  # fmt: skip
     return {
+        "headline": _headline(results),
         "ant": table(["policy", "simulator", "return", "steps", "forward m", "speed m/s"], ants),
         "laikago": table(
             ["task", "policy", "simulator", "falls", "return", "velocity error m/s", "turning error rad/s",
@@ -146,6 +147,18 @@ def report(results: dict) -> dict[str, str]:
         "same_actions": transfer_ant.same_actions_table(results["same"]),
         "differences": transfer_ant.difference_sentences(results["same"]),
     }  # fmt: skip
+
+
+def _headline(results: dict) -> str:
+    there = {row["policy"]: row for row in results["ant"] if row["simulator"] == "Ant-v5"}
+    if "ant_shac" not in there:
+        return "ant_shac was not played."
+    ours, rest = there["ant_shac"], there[NOTHING]
+    return (
+        f"In Gymnasium's Ant-v5 on MuJoCo, {len(ours['returns'])} episodes, an ant that SHAC trained here has a return "
+        f"of {spread(ours['returns'])} and gets {np.mean(ours['forward']):.0f} m forward; doing nothing is worth "
+        f"{np.mean(rest['returns']):.0f}."
+    )
 
 
 def _mean(row: dict, measure: str) -> float | str:
