@@ -75,9 +75,13 @@ class Learner:
 
     def action_noise(self) -> torch.Tensor:
         """(num_envs, action_size) of mean 0 and variance 1, each environment's its own: no matter who simulates it."""
+        return self.action_draws().normal(self.env.action_size)
+
+    def action_draws(self) -> Random:
+        """Random numbers for the next actions, each environment's its own."""
         state = self.env.state
         keys = fork(fork(state.key, state.frame), ACTIONS)
-        return Random(keys, self.env._like, block=self.env.action_size).normal(self.env.action_size)
+        return Random(keys, self.env._like, block=self.env.action_size)
 
     def count(self, step: Step) -> None:
         """Take note of a step of all environments."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import math
 from collections.abc import Sequence
 from itertools import pairwise
 from typing import TypeVar
@@ -58,6 +59,11 @@ class Normaliser(nn.Module):
         self.mean += shift * (count / everything)
         self.variance.copy_(square / everything)
         self.count.copy_(everything)
+
+
+def log_squash(raw: torch.Tensor) -> torch.Tensor:
+    """log(1 - tanh(raw)^2), by which a tanh stretches a density; written so that it does not overflow."""
+    return 2.0 * (math.log(2.0) - raw - nn.functional.softplus(-2.0 * raw))
 
 
 def frozen(network: Network) -> Network:

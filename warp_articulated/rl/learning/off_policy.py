@@ -9,8 +9,7 @@ import torch
 from torch import nn
 
 from ..env import Env
-from ..random import Random, fork
-from .learner import ACTIONS, Learner
+from .learner import Learner
 from .networks import Normaliser, follow, frozen, mlp, set_rate
 from .replay import Replay, Transitions
 
@@ -164,9 +163,7 @@ class OffPolicy(Learner):
 
     def random_action(self) -> torch.Tensor:
         """(num_envs, action_size) anywhere in [-1, 1], each environment's its own."""
-        state, size = self.env.state, self.env.action_size
-        keys = fork(fork(state.key, state.frame), ACTIONS)
-        return Random(keys, self.env._like, block=size).uniform(-1.0, 1.0, size)
+        return self.action_draws().uniform(-1.0, 1.0, self.env.action_size)
 
     def scaled(self, reward: torch.Tensor) -> torch.Tensor:
         return self.settings.reward_scale * reward

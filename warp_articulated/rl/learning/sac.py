@@ -15,7 +15,7 @@ from torch import nn
 
 from ..env import Env
 from .enhancement import FORMS, closeness, exact_slope, jacobians, stored_slope
-from .networks import mlp
+from .networks import log_squash, mlp
 from .off_policy import OffPolicy, OffPolicySettings, descend
 from .replay import Transitions
 from .sample_enhancement import SAMPLES, more_samples
@@ -63,9 +63,7 @@ class Actor(nn.Module):
         low, high = LOG_STD
         log_std = low + 0.5 * (high - low) * (torch.tanh(log_std) + 1.0)
         raw = mean + log_std.exp() * noise
-        # log(1 - tanh(raw)^2), written so that it does not overflow
-        squash = 2.0 * (math.log(2.0) - raw - nn.functional.softplus(-2.0 * raw))
-        density = -0.5 * noise**2 - log_std - 0.5 * math.log(2.0 * math.pi) - squash
+        density = -0.5 * noise**2 - log_std - 0.5 * math.log(2.0 * math.pi) - log_squash(raw)
         return torch.tanh(raw), density.sum(-1)
 
 

@@ -14,7 +14,7 @@ import torch
 from torch import nn
 
 from ..env import Env
-from .networks import mlp
+from .networks import log_squash, mlp
 from .off_policy import OffPolicy, OffPolicySettings, descend
 from .replay import Transitions
 
@@ -105,8 +105,7 @@ class Sql(OffPolicy):
         """Slope of log(density) by actions before the tanh, whose own slope is part of the density."""
         raw = raw.detach().requires_grad_()
         values = self.critic.lower(observation, torch.tanh(raw)) / self.settings.temperature
-        squash = 2.0 * (math.log(2.0) - raw - nn.functional.softplus(-2.0 * raw))  # log(1 - tanh(raw)^2)
-        return torch.autograd.grad((values + squash.sum(-1)).sum(), raw)[0]
+        return torch.autograd.grad((values + log_squash(raw).sum(-1)).sum(), raw)[0]
 
 
 def stein_direction(moving: torch.Tensor, still: torch.Tensor, slope: torch.Tensor) -> torch.Tensor:
