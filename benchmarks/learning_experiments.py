@@ -35,7 +35,7 @@ WALKS = [
 ]
 
 LINKS = range(1, 8)
-PENDULUM_SECONDS = {1: 60.0, 2: 60.0, 3: 150.0, 4: 90.0, 5: 90.0, 6: 120.0, 7: 120.0}
+PENDULUM_SECONDS = {1: 60.0, 2: 60.0, 3: 150.0, 4: 90.0, 5: 90.0, 6: 120.0, 7: 180.0}
 REPLAYED: dict[str, Any] = {
     "gamma": 0.97, "num_envs": 64, "updates": 8, "rate": 1e-3, "target_rate": 0.02, "average_rate": 0.05,
     "hidden": (128, 128),

@@ -6,7 +6,7 @@ the horizon short: it smooths what lies beyond, where gradients through many con
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import torch
@@ -134,7 +134,11 @@ class Shac(Learner):
         for k in range(settings.horizon):
             seen.append(observation.detach())
             action = self.actor.sample(observation, self.action_noise())
-            bound_gradients(most, action, env.state.q, env.state.qd)
+            # Aliases: whether a state's own tensors also lead to the last reward depends on whether any environment has
+            # just begun anew, and an environment's bound must not hang on the others.
+            q, qd = (x.view_as(x) for x in (env.state.q, env.state.qd))
+            bound_gradients(most, action, q, qd)
+            env.state = replace(env.state, q=q, qd=qd)
             step = env.step(action)
             self.count(step)
             value = torch.where(step.terminated, 0.0, self._value(step.final_observation))
