@@ -113,6 +113,8 @@ def test_a_run_is_not_resumed_to_less_than_it_has(tmp_path):
     folder = short(tmp_path / "run", steps=32)
     with pytest.raises(ValueError, match=r"has learned for \d+ s already; give more than that to go on"):
         short(folder, resume=True, seconds=1e-6)
+    with pytest.raises(ValueError, match="has made 32 steps already; give more than that to go on"):
+        short(folder, resume=True, steps=32)
 
 
 @pytest.mark.parametrize("algorithm", ["shac", "ppo"])

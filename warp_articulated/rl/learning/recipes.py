@@ -10,8 +10,8 @@ from .learner import Learner
 ALGORITHMS = {"shac": "Shac", "sac": "Sac", "sql": "Sql", "mbpo": "Mbpo", "ppo": "Ppo"}
 """Names of the algorithms; the module of each has its name, and the class this one."""
 
-# Every episode begins in the same state and is worth its end: the gradient goes through all of it, and little noise
-# keeps a chaotic chain where the gradient means something.
+# An episode is worth its end: in windows as long as an episode, gradients get there without a critic from many of the
+# frames. Little noise keeps a chaotic chain where the gradient means something.
 WHOLE_EPISODES = {
     "gamma": 1.0, "horizon": 100, "num_envs": 64, "actor_rate": 1e-3, "average_rate": 0.1, "log_std": -2.0,
     "env_clip": 100.0, "iterations": 220,

@@ -118,6 +118,8 @@ def train(
         clock = saved["clock"]
         if clock >= seconds:
             raise ValueError(f"{folder} has learned for {clock:.0f} s already; give more than that to go on.")
+        if steps is not None and learner.steps >= steps:
+            raise ValueError(f"{folder} has made {learner.steps:,} steps already; give more than that to go on.")
     run = _Run(folder, described, learner, 0 if saved is None else saved["rows"])
     judge = make(task, evaluation_episodes, **extra) if rank == 0 else None
     evaluated = checkpointed = clock
