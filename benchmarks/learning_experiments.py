@@ -29,7 +29,7 @@ WALKS = [
     Experiment(f"{group} {algorithm}", group, task, algorithm, seconds, options)
     for task, group, seconds, options in (
         ("Ant", "ant", 300.0, {"care": 1.0, "randomise": True}),
-        ("LaikagoWalk", "laikago", 300.0, {}),
+        ("LaikagoWalk", "laikago", 420.0, {}),
     )
     for algorithm in ("shac", "ppo")
 ]

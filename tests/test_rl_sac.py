@@ -15,6 +15,7 @@ from warp_articulated.rl.learning.sql import Sql, stein_direction
 
 SMALL = {"num_envs": 4, "hidden": (16, 16), "batch": 16, "warm_up": 12, "updates": 2, "capacity": 40}
 LEARNERS = [(Sac, {"enhancement": form, "enhanced_batch": 8, "actor_every": 2}) for form in FORMS]
+LEARNERS += [(Sac, {"enhancement": "exact", "enhanced_batch": 8, "critic_slopes": 0.1})]
 LEARNERS += [(Sql, {"particles": 4, "value_particles": 4})]
 
 
@@ -142,6 +143,7 @@ def score(env, policy):
     [
         (Sac, {"enhancement": "none"}),
         (Sac, {"enhancement": "exact"}),
+        (Sac, {"enhancement": "exact", "critic_slopes": 0.1}),
         (Sql, {}),
         pytest.param(Sac, {"enhancement": "paper"}, marks=pytest.mark.slow),
     ],
@@ -206,6 +208,8 @@ def test_particles_spread_like_the_density():
     ("algorithm", "settings", "message"),
     [
         (Sac, {"enhancement": "some"}, "enhancement is 'some'; it must be one of none, exact, paper."),
+        (Sac, {"critic_slopes": 0.1}, "critic_slopes is 0.1; it must be positive, and enhancement 'exact'"),
+        (Sac, {"critic_slopes": -1.0, "enhancement": "exact"}, "critic_slopes is -1.0; it must be positive"),
         (Sac, {"temperature": 0.0}, "temperature is 0.0; it must be positive"),
         (Sql, {"temperature": -1.0}, "temperature is -1.0; it must be positive"),
         (Sql, {"particles": 1}, "particles is 1; it must be 2 or more"),

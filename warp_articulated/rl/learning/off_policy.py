@@ -168,17 +168,19 @@ class OffPolicy(Learner):
     def scaled(self, reward: torch.Tensor) -> torch.Tensor:
         return self.settings.reward_scale * reward
 
-    def target_value(self, observation: torch.Tensor, action: torch.Tensor) -> torch.Tensor:
-        """(n,) of the target critics, the lower one of the two."""
+    def target_values(self, observation: torch.Tensor, action: torch.Tensor) -> torch.Tensor:
+        """(2, n) of the target critics."""
         x = torch.cat([self.seen(observation), action], -1)
-        return torch.stack([net(x)[..., 0] for net in self.target.children()]).amin(0)
+        return torch.stack([net(x)[..., 0] for net in self.target.children()])
 
-    def learn_values(self, batch: Transitions, following: torch.Tensor) -> torch.Tensor:
-        """Fit both critics to reward plus value (n,) of what follows; returns the loss."""
+    def learn_values(
+        self, batch: Transitions, following: torch.Tensor, further: torch.Tensor | float = 0.0
+    ) -> torch.Tensor:
+        """Fit both critics to reward plus value (n,) of what follows, and to a further loss; returns the first loss."""
         going_on = torch.where(batch.terminated, 0.0, self.settings.gamma * following)
         goal = (self.scaled(batch.reward) + going_on).detach()
         loss = ((self.critic(batch.observation, batch.action) - goal) ** 2).sum(0).mean()
-        descend(self.critic_optimiser, loss)
+        descend(self.critic_optimiser, loss + further)
         follow(self.target, self.critic.nets, self.settings.target_rate)
         return loss.detach()
 
@@ -192,5 +194,5 @@ class OffPolicy(Learner):
 
 def descend(optimiser: torch.optim.Optimizer, loss: torch.Tensor) -> None:
     optimiser.zero_grad()
-    loss.backward()
+    loss.backward(inputs=optimiser.param_groups[0]["params"])  # whatever else the loss depends on stays as it is
     optimiser.step()

@@ -85,7 +85,7 @@ class Sql(OffPolicy):
         shape = (*repeated.shape[:-1], size)
         draw = torch.rand(shape, generator=self.generator, dtype=observation.dtype, device=observation.device)
         action, volume = 2.0 * draw - 1.0, size * math.log(2.0)
-        scores = self.target_value(repeated, action) / settings.temperature
+        scores = self.target_values(repeated, action).amin(0) / settings.temperature
         mean = torch.logsumexp(scores, 1) - math.log(settings.value_particles)
         return settings.temperature * (mean + volume)
 
