@@ -48,10 +48,12 @@ def main(arguments: list[str] | None = None) -> dict:
         options.seeds = 1
     if options.again:
         results["runs"] = [r for r in results["runs"] if r["name"] not in {e.name for e in chosen}]
+        machine.write_json(reporting.path("learning", options), results)
     done = {(r["name"], r["seed"]) for r in results["runs"]}
     # the first seed of everything, then the second: stopped early, every experiment has some
     wanted = [(e, seed) for seed in range(options.seeds) for e in chosen if (e.name, seed) not in done]
     _work(wanted, options, results)
+    results["runs"] = _earlier(options) or results["runs"]
     reporting.finish("learning", options, results, report)
     there = {EXPERIMENTS[run["name"]].group for run in results["runs"]}
     for name, plot in PICTURES.items():
@@ -73,6 +75,7 @@ def run(experiment: Experiment, seed: int, quick: bool) -> None:
         options=experiment.options,
         settings=experiment.settings,
         seed=seed,
+        start=_folder(experiment.start, seed, quick) if experiment.start else None,
         seconds=seconds,
         cpu_time=True,
         evaluate_every=seconds / LOGGED,
@@ -98,8 +101,14 @@ def _work(wanted: list[tuple[Experiment, int]], options, results: dict) -> None:
             name = f"{experiment.name}, seed {seed}"
             machine.progress(f"{total - len(waiting) - len(running)} of {total}: {name}: code {process.returncode}")
             if process.returncode == 0:
-                results["runs"].append(_logged(experiment, seed, options.quick))
-                machine.write_json(reporting.path("learning", options), results)
+                _keep(_logged(experiment, seed, options.quick), options, results)
+
+
+def _keep(run: dict, options, results: dict) -> None:
+    """Add a run to the file; another call of this command may have added its own meanwhile."""
+    others = [r for r in _earlier(options) if (r["name"], r["seed"]) != (run["name"], run["seed"])]
+    results["runs"] = [*others, run]
+    machine.write_json(reporting.path("learning", options), results)
 
 
 def _logged(experiment: Experiment, seed: int, quick: bool) -> dict:

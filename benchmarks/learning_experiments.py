@@ -23,29 +23,45 @@ class Experiment:
     seconds: float
     options: dict[str, Any] = field(default_factory=dict)
     settings: dict[str, Any] = field(default_factory=dict)
+    start: str | None = None
+    """Experiment with the networks of whose run, of the same seed, this one begins."""
 
 
+CAREFUL = {"care": 1.0, "randomise": True}
 WALKS = [
-    Experiment(f"{group} {algorithm}", group, task, algorithm, seconds, options)
-    for task, group, seconds, options in (
-        ("Ant", "ant", 300.0, {"care": 1.0, "randomise": True}),
-        ("LaikagoWalk", "laikago", 420.0, {}),
+    Experiment(f"{name} {algorithm}", group, task, algorithm, seconds, options, settings.get(algorithm, {}))
+    for name, group, task, seconds, options, settings in (
+        ("ant", "ant", "Ant", 300.0, {"randomise": True}, {}),
+        ("careful ant", "ant", "Ant", 300.0, CAREFUL, {"shac": {"env_clip": 10.0, "log_std": -1.0}}),
+        ("laikago", "laikago", "LaikagoWalk", 420.0, {}, {}),
     )
     for algorithm in ("shac", "ppo")
 ]
 
+# a careful ant that begins from nothing mostly stands still; one that has walked goes on
+WALKS.append(Experiment("careful ant after ant", "ant", "Ant", "shac", 150.0, CAREFUL, {}, start="ant shac"))
+
 LINKS = range(1, 8)
 PENDULUM_SECONDS = {1: 60.0, 2: 60.0, 3: 150.0, 4: 90.0, 5: 90.0, 6: 120.0, 7: 180.0}
+SLOPES_SECONDS = {1: 60.0, 2: 240.0, 3: 240.0, 4: 300.0, 5: 300.0, 6: 300.0, 7: 360.0}
 REPLAYED: dict[str, Any] = {
     "gamma": 0.97, "num_envs": 64, "updates": 8, "rate": 1e-3, "target_rate": 0.02, "average_rate": 0.05,
     "hidden": (128, 128),
 }  # fmt: skip
 SOFT: dict[str, Any] = {**REPLAYED, "temperature": 0.003}
+SLOPES: dict[str, Any] = {
+    **REPLAYED, "gamma": 1.0, "target_rate": 0.05, "average_rate": 0.1, "temperature": 0.001, "warm_up": 1500,
+    "enhancement": "exact", "enhanced_batch": 128, "critic_slopes": 0.1,
+}  # fmt: skip
+IMAGINED: dict[str, Any] = {
+    **SOFT, "num_envs": 16, "updates": 16, "retrain_every": 1000, "branches": 10_000, "imagined": 20_000,
+}  # fmt: skip
 METHODS: dict[str, tuple[str, float, dict[str, Any]]] = {
     "shac": ("shac", 1.8, {}),
     "enhanced": ("sac", 12.0, {**SOFT, "enhancement": "exact", "enhanced_batch": 128}),
+    "slopes": ("sac", 7.5, SLOPES),
     "paper form": ("sac", 12.0, {**SOFT, "enhancement": "paper"}),
-    "mbpo": ("mbpo", 7.0, {**SOFT, "num_envs": 16}),
+    "mbpo": ("mbpo", 9.0, IMAGINED),
     "sac": ("sac", 16.0, SOFT),
     "sql": ("sql", 6.5, {**REPLAYED, "temperature": 0.01}),
     "ppo": ("ppo", 0.0, {}),
@@ -55,7 +71,7 @@ METHODS: dict[str, tuple[str, float, dict[str, Any]]] = {
 
 def _chain(n: int, method: str) -> Experiment:
     algorithm, pace, settings = METHODS[method]
-    seconds = PENDULUM_SECONDS[n]
+    seconds = (SLOPES_SECONDS if method == "slopes" else PENDULUM_SECONDS)[n]
     scale = {"reward_scale": 10.0 / n**2} if algorithm in ("sac", "sql", "mbpo") else {}  # a return of 5 at most
     fall = {"iterations": int(pace * seconds)} if pace else {}
     options = {"n": n, "torque": "paper"}
@@ -65,10 +81,17 @@ def _chain(n: int, method: str) -> Experiment:
 
 PENDULUM = [_chain(n, method) for method in METHODS for n in LINKS]
 
+HALF_AN_UPDATE_PER_STEP: dict[str, Any] = {
+    "num_envs": 16, "updates": 8, "rate": 1e-3, "hidden": (128, 128), "warm_up": 2000, "temperature": 0.01,
+    "target_rate": 0.01,
+}  # fmt: skip
 SAMPLES = [
-    Experiment(f"samples {algorithm} {samples}", "samples", "Ant", algorithm, 300.0, {}, {"samples": samples})
-    for algorithm in ("sac", "mbpo")
+    Experiment(
+        f"samples {algorithm} {samples}", "samples", "Ant", algorithm, 150.0, {},
+        {**HALF_AN_UPDATE_PER_STEP, **more, "samples": samples},
+    )
+    for algorithm, more in (("sac", {}), ("mbpo", {"retrain_every": 1000, "branches": 10_000, "imagined": 40_000}))
     for samples in ("none", "first-order", "one-row", "true")
-]
+]  # fmt: skip
 
 EXPERIMENTS = {e.name: e for e in [*WALKS, *PENDULUM, *SAMPLES]}

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 import numpy as np
-from learning_experiments import EXPERIMENTS, LINKS, METHODS, PENDULUM_SECONDS, SAMPLES
+from learning_experiments import EXPERIMENTS, LINKS, METHODS, PENDULUM_SECONDS, SAMPLES, SLOPES_SECONDS
 from machine import table
 
 PAPER = {
@@ -15,6 +15,7 @@ PAPER = {
 LABELS = {
     "shac": "SHAC",
     "enhanced": "SAC, enhanced (exact)",
+    "slopes": "SAC, enhanced, critics with slopes",
     "paper form": "SAC, enhanced (paper's form)",
     "mbpo": "MBPO",
     "sac": "SAC",
@@ -30,9 +31,11 @@ def report(results: dict) -> dict[str, str]:
     """By name: tables of what the runs came to."""
     runs = _by_name(results)
     made = {
-        "pendulum": _pendulum(runs),
+        "pendulum": _pendulum(runs, _share),
+        "pendulum_best": _pendulum(runs, _best_share),
         "pendulum_time": _pendulum_time(runs),
         "ant": _walk(runs, "ant", {"return": 0, "speed": 2, "length": 0}, 1500.0),
+        "careful_ant": _walk(runs, "careful ant", {"return": 0, "speed": 2, "length": 0}, 1500.0),
         "laikago": _walk(runs, "laikago", {"return": 0, "velocity error": 2, "turning error": 2, "length": 0}, None),
         "samples": _samples(runs),
     }
@@ -66,11 +69,16 @@ def _share(run: dict, n: int) -> float:
     return float(np.mean([row["return"] for row in rows])) / _most(n)
 
 
-def _pendulum(runs: dict) -> str:
-    """Share of the maximal return by links, at the end of the runs."""
+def _best_share(run: dict, n: int) -> float:
+    """The same of the best evaluation, whose policy the run keeps as best.pt."""
+    return max(row["return"] for row in run["rows"]) / _most(n)
+
+
+def _pendulum(runs: dict, share: Callable[[dict, int], float]) -> str:
+    """Shares of the maximal return by method and links."""
     lines = []
     for method in METHODS:
-        found = [[_share(run, n) for run in runs.get(f"pendulum {n} {method}", [])] for n in LINKS]
+        found = [[share(run, n) for run in runs.get(f"pendulum {n} {method}", [])] for n in LINKS]
         if any(found):
             lines.append([LABELS[method], *map(_spread, found)])
     if not lines:
@@ -106,8 +114,11 @@ def _pendulum_time(runs: dict) -> str:
         found = [runs.get(f"pendulum {n} {method}", []) for n in LINKS]
         if any(found):
             lines.append([LABELS[method], *(_times(f, GOOD * _most(n), _stayed) for f, n in zip(found, LINKS))])
-    limit = ["limit", *(f"{PENDULUM_SECONDS[n] / 60:g}" for n in LINKS)]
-    return table(["", *(f"n = {n}" for n in LINKS)], [*lines, limit]) if lines else ""
+    limits = [
+        [label, *(f"{seconds[n] / 60:g}" for n in LINKS)]
+        for label, seconds in (("limit", PENDULUM_SECONDS), ("limit, critics with slopes", SLOPES_SECONDS))
+    ]
+    return table(["", *(f"n = {n}" for n in LINKS)], [*lines, *limits]) if lines else ""
 
 
 def _walk(runs: dict, group: str, columns: dict[str, int], level: float | None) -> str:

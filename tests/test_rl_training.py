@@ -140,6 +140,55 @@ def test_a_run_without_a_checkpoint_may_begin_again(tmp_path):
     assert len(read_log(folder)) == 1
 
 
+def weights(folder):
+    saved = torch.load(folder / CHECKPOINT, weights_only=True)["learner"]
+    return {name: part for name, part in saved.items() if name in ("part actor", "part critic")}
+
+
+def test_a_run_may_begin_with_the_networks_of_another(tmp_path):
+    first = short(tmp_path / "first")
+    still = {**SHORT, "actor_rate": 0.0, "critic_rate": 0.0}  # so that only the normaliser changes
+    second = short(tmp_path / "second", 16, settings=still, start=first, options={"episode_length": 30}, seed=7)
+    for name, part in weights(second).items():
+        old = weights(first)[name]
+        assert_equal({k: x for k, x in part.items() if "net" in k or "critic" in name},
+                     {k: x for k, x in old.items() if "net" in k or "critic" in name})  # fmt: skip
+    assert json.loads((second / "run.json").read_text())["start"] == str(first)
+    assert len(read_log(second)) == 1
+    assert len(read_log(short(second, 32, settings=still, options={"episode_length": 30}, seed=7, resume=True))) == 2
+
+
+@pytest.mark.parametrize(
+    ("given", "error", "says"),
+    [
+        ({"start": "nothing"}, FileNotFoundError, "nothing has no checkpoint.pt: there are no networks to start with"),
+        ({"algorithm": "ppo"}, ValueError, "a run of 'shac'; it must be one of 'ppo'"),
+        (
+            {"settings": {**SHORT, "actor_hidden": (8,)}},
+            ValueError,
+            "of Cartpole, whose networks have other sizes",
+        ),
+    ],
+)
+def test_networks_that_do_not_fit_are_told_and_leave_no_folder(given, error, says, tmp_path):
+    first = short(tmp_path / "first", 16)
+    with pytest.raises(error, match=says):
+        short(tmp_path / "second", 16, **{"start": first, **given})
+    assert not (tmp_path / "second").exists()
+
+
+def test_the_best_policy_is_kept(tmp_path):
+    """Learning with a rate that is far too high: the last policy is not the best one."""
+    wild = {**SHORT, "actor_rate": 0.5, "average_rate": 1.0}
+    folder = short(tmp_path / "run", 96, settings=wild, options={"episode_length": 200})
+    returns = [row["evaluated return"] for row in read_log(folder)]
+    assert max(returns) > returns[-1]
+    best = load_policy(folder / "best.pt")
+    found = evaluate(best.make(2, threads=1, device="cpu"), best.policy, EVALUATION_SEED).summary()["return"]
+    assert found == pytest.approx(max(returns), rel=1e-3)
+    assert best.info["log"]["evaluated return"] == pytest.approx(max(returns))
+
+
 def test_it_stops_at_a_return(tmp_path):
     folder = short(tmp_path / "run", steps=1600, until=-1e9)
     assert [row["steps"] for row in read_log(folder)] == [16] and (folder / CHECKPOINT).exists()

@@ -113,6 +113,12 @@ class Learner:
         for name, part in self.parts().items():
             part.load_state_dict(saved[f"part {name}"])
 
+    def begin_with(self, saved: dict[str, Any]) -> None:
+        """Take over the networks of another run's `state_dict`; all else begins anew."""
+        for name, part in self.parts().items():
+            if isinstance(part, nn.Module):
+                part.load_state_dict(saved[f"part {name}"])
+
 
 class Episodes:
     """Returns and lengths of the episodes that ended since they were last asked for."""

@@ -49,6 +49,7 @@ def train(
     evaluation_episodes: int = 16,
     checkpoint_every: float = 60.0,
     resume: bool = False,
+    start: str | os.PathLike | None = None,
     threads: int | None = None,
     device: str | None = None,
     report: Report | None = None,
@@ -75,6 +76,8 @@ def train(
         evaluation_episodes: episodes of each.
         checkpoint_every: s between checkpoints; one more is written at the end.
         resume: go on from the folder's checkpoint as if the run had never stopped.
+        start: folder of another run by the same algorithm, whose networks to begin with. Its task must observe and act
+            alike; its options may be others: first a task without costs that keep it from moving, then with them.
         threads: of the CPU, for simulation and networks; by default all cores.
         device: of the simulation and the networks; by default CUDA if there is any.
         report: called after every iteration.
@@ -106,11 +109,15 @@ def train(
         "seed": seed,
         "processes": world,
     }
+    if start is not None:
+        described["start"] = os.fspath(start)
     if threads is not None:
         torch.set_num_threads(threads)
     extra = {**(options or {}), "threads": threads, **({} if device is None else {"device": device})}
     env = make(task, _share(numbers.num_envs, world), first_env=rank * (numbers.num_envs // world), **extra)
     learner = learner_type(env, numbers, seed)
+    if start is not None and not resume:
+        _begin_with(learner, Path(start), algorithm)
     saved = _prepare(folder, described, resume, rank)  # last: what cannot be made leaves no folder behind
     clock = 0.0
     if saved is not None:
@@ -206,6 +213,23 @@ def _prepare(folder: Path, described: dict[str, Any], resume: bool, rank: int) -
         if name != "settings" and begun.get(name) != value:  # of settings, the one that differs
             raise ValueError(f"{folder} was begun with {name} {begun.get(name)}, not {value}; give the same to resume.")
     return {**saved, "learner": {**saved["learner"], **saved["own"][rank]}}
+
+
+def _begin_with(learner: Learner, start: Path, algorithm: str) -> None:
+    """Give a learner the networks of the run in the folder `start`."""
+    if not (start / CHECKPOINT).exists():
+        raise FileNotFoundError(f"{start} has no {CHECKPOINT}: there are no networks to start with.")
+    saved = torch.load(start / CHECKPOINT, weights_only=True)
+    used = saved["run"]["algorithm"]
+    if used != algorithm:
+        raise ValueError(f"start is {start}, a run of {used!r}; it must be one of {algorithm!r}.")
+    try:
+        learner.begin_with(saved["learner"])
+    except RuntimeError as error:  # of torch, with a line for every weight
+        raise ValueError(
+            f"start is {start}, a run of {saved['run']['task']}, whose networks have other sizes; it must be of a task "
+            "with the same observations and actions, with the same widths of networks."
+        ) from error
 
 
 class _Run:
