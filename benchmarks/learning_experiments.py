@@ -28,11 +28,19 @@ class Experiment:
 
 
 CAREFUL = {"care": 1.0, "randomise": True}
+OLDER = {"env_clip": 10.0, "log_std": -1.0, "actor_rate": 2e-3}  # settings of SHAC with which one careful ant walked
 WALKS = [
     Experiment(f"{name} {algorithm}", group, task, algorithm, seconds, options, settings.get(algorithm, {}))
     for name, group, task, seconds, options, settings in (
         ("ant", "ant", "Ant", 300.0, {"randomise": True}, {}),
-        ("careful ant", "ant", "Ant", 300.0, CAREFUL, {"shac": {"env_clip": 10.0, "log_std": -1.0}}),
+        (
+            "careful ant",
+            "ant",
+            "Ant",
+            300.0,
+            CAREFUL,
+            {"shac": OLDER},
+        ),
         ("laikago", "laikago", "LaikagoWalk", 420.0, {}, {}),
     )
     for algorithm in ("shac", "ppo")
@@ -87,7 +95,7 @@ HALF_AN_UPDATE_PER_STEP: dict[str, Any] = {
 }  # fmt: skip
 SAMPLES = [
     Experiment(
-        f"samples {algorithm} {samples}", "samples", "Ant", algorithm, 150.0, {},
+        f"samples {algorithm} {samples}", "samples", "Ant", algorithm, 120.0, {},
         {**HALF_AN_UPDATE_PER_STEP, **more, "samples": samples},
     )
     for algorithm, more in (("sac", {}), ("mbpo", {"retrain_every": 1000, "branches": 10_000, "imagined": 40_000}))
