@@ -134,9 +134,9 @@ def train(
     good = False
     try:
         while not good and clock < seconds and (steps is None or learner.steps < steps):
-            start = now()
+            began = now()
             row = learner.advance()
-            clock += distributed.slowest(now() - start)
+            clock += distributed.slowest(now() - began)
             row = {"steps": learner.steps, "seconds": clock, "steps/s": learner.steps / clock, **row}
             last = clock >= seconds or (steps is not None and learner.steps >= steps)
             if judge and (last or clock - evaluated >= evaluate_every):
