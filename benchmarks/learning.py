@@ -11,6 +11,7 @@ The experiments stand in learning_experiments.py, the tables and curves in learn
 
 from __future__ import annotations
 
+import fcntl
 import json
 import subprocess
 import sys
@@ -75,7 +76,6 @@ def run(experiment: Experiment, seed: int, quick: bool) -> None:
         options=experiment.options,
         settings=experiment.settings,
         seed=seed,
-        start=_folder(experiment.start, seed, quick) if experiment.start else None,
         seconds=seconds,
         cpu_time=True,
         evaluate_every=seconds / LOGGED,
@@ -106,9 +106,13 @@ def _work(wanted: list[tuple[Experiment, int]], options, results: dict) -> None:
 
 def _keep(run: dict, options, results: dict) -> None:
     """Add a run to the file; another call of this command may have added its own meanwhile."""
-    others = [r for r in _earlier(options) if (r["name"], r["seed"]) != (run["name"], run["seed"])]
-    results["runs"] = [*others, run]
-    machine.write_json(reporting.path("learning", options), results)
+    path = reporting.path("learning", options)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with open(path.with_suffix(".lock"), "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        others = [r for r in _earlier(options) if (r["name"], r["seed"]) != (run["name"], run["seed"])]
+        results["runs"] = [*others, run]
+        machine.write_json(path, results)
 
 
 def _logged(experiment: Experiment, seed: int, quick: bool) -> dict:

@@ -23,8 +23,6 @@ class Experiment:
     seconds: float
     options: dict[str, Any] = field(default_factory=dict)
     settings: dict[str, Any] = field(default_factory=dict)
-    start: str | None = None
-    """Experiment with the networks of whose run, of the same seed, this one begins."""
 
 
 CAREFUL = {"care": 1.0, "randomise": True}
@@ -45,9 +43,6 @@ WALKS = [
     )
     for algorithm in ("shac", "ppo")
 ]
-
-# a careful ant that begins from nothing mostly stands still; one that has walked goes on
-WALKS.append(Experiment("careful ant after ant", "ant", "Ant", "shac", 150.0, CAREFUL, {}, start="ant shac"))
 
 LINKS = range(1, 8)
 PENDULUM_SECONDS = {1: 60.0, 2: 60.0, 3: 150.0, 4: 90.0, 5: 90.0, 6: 120.0, 7: 180.0}

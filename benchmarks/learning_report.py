@@ -23,7 +23,6 @@ LABELS = {
     "ppo": "PPO",
 }
 COLOURS = {name: f"C{k}" for k, name in enumerate(LABELS)}
-WALKERS = {"shac": LABELS["shac"], "after ant": "SHAC, from the ant above on", "ppo": LABELS["ppo"]}
 GOOD = 0.95  # of the most that a pendulum can earn
 MISSING = "-"
 
@@ -124,15 +123,15 @@ def _pendulum_time(runs: dict) -> str:
 
 def _walk(runs: dict, group: str, columns: dict[str, int], level: float | None) -> str:
     lines = []
-    for name, label in WALKERS.items():
-        found = runs.get(f"{group} {name}", [])
+    for algorithm in ("shac", "ppo"):
+        found = runs.get(f"{group} {algorithm}", [])
         if found:
             last = [run["rows"][-1] for run in found]
             cells = [_spread((row[c] for row in last), digits) for c, digits in columns.items()]
             minutes = _spread((row["seconds"] / 60 for row in last), 0)
             steps = _spread((row["steps"] / 1e6 for row in last), 1)
             more = [] if level is None else [_times(found, level)]
-            lines.append([label, len(found), minutes, steps, *cells, *more])
+            lines.append([LABELS[algorithm], len(found), minutes, steps, *cells, *more])
     head = ["", "runs", "CPU minutes", "million steps", *columns]
     return table(head + ([] if level is None else [f"minutes to {level:.0f}"]), lines) if lines else ""
 

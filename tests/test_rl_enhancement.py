@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 import torch
-from rl_batches import make
+from rl_batches import make, share
 
 from warp_articulated.rl.learning.enhancement import (
     closeness,
@@ -17,6 +17,7 @@ from warp_articulated.rl.learning.enhancement import (
 )
 from warp_articulated.rl.learning.replay import Transitions
 from warp_articulated.rl.learning.sac import Sac
+from warp_articulated.rl.pendulum import PendulumReach
 from warp_articulated.tangent import retract
 
 TASKS = [("PendulumReach", {"n": 3}), ("LaikagoWalk", {})]
@@ -154,6 +155,26 @@ def test_critics_learn_the_slopes_that_simulation_knows():
     for _ in range(300):
         sac._learn_slopes(batch)
         sac.updates += 1
-    assert error() < 0.2 * before
+    assert error() < 0.4 * before  # 0.19 was seen, and 0.66 if only values are learned
     assert all(torch.equal(old, new) for old, new in zip(weights, sac.actor.parameters()))
     assert all(p.grad is None for p in sac.actor.parameters())
+
+
+def test_slopes_end_where_a_step_terminates():
+    sac = learner("PendulumReach", {"n": 2}, num_envs=2)
+    state = replace(collected(sac, 1).state, frame=torch.tensor([98, 99]))
+    there = expanded_slopes(sac.env, state, sac.actor, sac.value, 1.0)
+    nothing = expanded_slopes(sac.env, state, sac.actor, lambda seen: 0.0 * seen.sum(1), 1.0)
+    same = [torch.equal(a[1], b[1]) and not torch.allclose(a[0], b[0], rtol=1e-3) for a, b in zip(there, nothing)]
+    assert all(same)
+
+
+def test_observations_that_the_simulator_makes_are_refused():
+    class Poses(PendulumReach):
+        def observe(self, state):
+            position, _ = self.simulator(len(state)).link_poses(state.q)
+            return torch.cat([state.qd, position.flatten(1)], 1)
+
+    env = share(Poses(2, 4, device="cpu"))
+    with pytest.raises(ValueError, match=r"critic_slopes needs .* differentiated twice; those of Poses cannot"):
+        Sac(env, Sac.Settings(num_envs=4, enhancement="exact", critic_slopes=0.1))

@@ -210,6 +210,8 @@ def test_particles_spread_like_the_density():
         (Sac, {"enhancement": "some"}, "enhancement is 'some'; it must be one of none, exact, paper."),
         (Sac, {"critic_slopes": 0.1}, "critic_slopes is 0.1; it must be positive, and enhancement 'exact'"),
         (Sac, {"critic_slopes": -1.0, "enhancement": "exact"}, "critic_slopes is -1.0; it must be positive"),
+        (Sac, {"critic_slopes": float("nan"), "enhancement": "exact"}, "critic_slopes is nan; it must be positive"),
+        (Sac, {"critic_slopes": 0.1, "enhancement": "exact", "enhanced_batch": 1}, "enhanced_batch is 1; it must be 2"),
         (Sac, {"temperature": 0.0}, "temperature is 0.0; it must be positive"),
         (Sql, {"temperature": -1.0}, "temperature is -1.0; it must be positive"),
         (Sql, {"particles": 1}, "particles is 1; it must be 2 or more"),

@@ -10,6 +10,7 @@ from warp_articulated.rl.learning.evaluation import evaluate
 from warp_articulated.rl.learning.policies import policy_path
 from warp_articulated.rl.learning.policy_file import load_policy, save_policy
 from warp_articulated.rl.learning.runlog import read_log
+from warp_articulated.rl.learning.sac import Sac
 from warp_articulated.rl.learning.shac import Shac
 from warp_articulated.rl.learning.training import CHECKPOINT, EVALUATION_SEED, make_settings, train
 
@@ -140,41 +141,58 @@ def test_a_run_without_a_checkpoint_may_begin_again(tmp_path):
     assert len(read_log(folder)) == 1
 
 
-def weights(folder):
-    saved = torch.load(folder / CHECKPOINT, weights_only=True)["learner"]
-    return {name: part for name, part in saved.items() if name in ("part actor", "part critic")}
+@pytest.mark.parametrize(
+    ("algorithm", "settings"), [(Shac, SHORT), (Sac, {"num_envs": 4, "hidden": (8,), "warm_up": 4})]
+)
+def test_a_learner_takes_over_all_networks_and_nothing_else(algorithm, settings):
+    made = make_settings(algorithm, {**settings, "average_rate": 0.5})
+    first, second = (algorithm(rl.make("Cartpole", 4, device="cpu"), made, seed) for seed in (0, 1))
+    for _ in range(4):
+        first.advance()
+    second.begin_with(first.state_dict())
+    for name, part in first.parts().items():
+        if isinstance(part, torch.nn.Module):  # normalisers are in the actors
+            source = first.average if name == "actor" else part
+            assert_equal(second.parts()[name].state_dict(), source.state_dict())
+    assert not torch.equal(first.actor.net[0].weight, first.average.net[0].weight)
+    assert second.steps == second.iterations == 0 and not second.actor_optimiser.state
 
 
 def test_a_run_may_begin_with_the_networks_of_another(tmp_path):
     first = short(tmp_path / "first")
-    still = {**SHORT, "actor_rate": 0.0, "critic_rate": 0.0}  # so that only the normaliser changes
-    second = short(tmp_path / "second", 16, settings=still, start=first, options={"episode_length": 30}, seed=7)
-    for name, part in weights(second).items():
-        old = weights(first)[name]
-        assert_equal({k: x for k, x in part.items() if "net" in k or "critic" in name},
-                     {k: x for k, x in old.items() if "net" in k or "critic" in name})  # fmt: skip
-    assert json.loads((second / "run.json").read_text())["start"] == str(first)
-    assert len(read_log(second)) == 1
-    assert len(read_log(short(second, 32, settings=still, options={"episode_length": 30}, seed=7, resume=True))) == 2
+    other = {"options": {"episode_length": 30}, "seed": 7}
+    second = short(tmp_path / "second", 16, begin_with=first, **other)
+    whole = short(tmp_path / "whole", 48, begin_with=first, **other)
+    assert read_log(second)[0]["noise"] != read_log(first)[0]["noise"]  # learned, and taken over
+    assert json.loads((second / "run.json").read_text())["begin_with"] == str(first)
+    short(second, 32, resume=True, **other)
+    assert rows(short(second, 48, resume=True, begin_with=first, **other)) == rows(whole)
+    assert torch.load(second / CHECKPOINT, weights_only=True)["run"]["begin_with"] == str(first)
 
 
 @pytest.mark.parametrize(
     ("given", "error", "says"),
     [
-        ({"start": "nothing"}, FileNotFoundError, "nothing has no checkpoint.pt: there are no networks to start with"),
+        ({"begin_with": "nothing"}, FileNotFoundError, "begin_with is nothing, which has no checkpoint.pt"),
         ({"algorithm": "ppo"}, ValueError, "a run of 'shac'; it must be one of 'ppo'"),
         (
             {"settings": {**SHORT, "actor_hidden": (8,)}},
             ValueError,
-            "of Cartpole, whose networks have other sizes",
+            "of Cartpole, whose networks are others",
         ),
     ],
 )
 def test_networks_that_do_not_fit_are_told_and_leave_no_folder(given, error, says, tmp_path):
     first = short(tmp_path / "first", 16)
     with pytest.raises(error, match=says):
-        short(tmp_path / "second", 16, **{"start": first, **given})
+        short(tmp_path / "second", 16, **{"begin_with": first, **given})
     assert not (tmp_path / "second").exists()
+
+
+def test_a_checkpoint_of_another_kind_is_told(tmp_path):
+    (tmp_path / CHECKPOINT).write_bytes(b"no checkpoint")
+    with pytest.raises(ValueError, match="was not written by train"):
+        short(tmp_path / "run", begin_with=tmp_path)
 
 
 def test_the_best_policy_is_kept(tmp_path):

@@ -20,7 +20,7 @@ warp-articulated train Cartpole --minutes 1
 warp-articulated train Ant --option care=1 --option randomise=true --folder runs/ant
 warp-articulated train PendulumReach --option n=3 --option 'torque="paper"'
 warp-articulated train Ant --option care=1 --option randomise=true --folder runs/ant --minutes 10 --resume
-warp-articulated train Ant --option care=1 --option randomise=true --start runs/Ant-shac-0 --folder runs/careful
+warp-articulated train Ant --option care=1 --option randomise=true --begin-with runs/Ant-shac-0 --folder runs/careful
 torchrun --nproc-per-node 2 -m warp_articulated train Ant
 """
 
@@ -42,7 +42,7 @@ def add(commands) -> None:
     option("--evaluate-every", type=number, default=30.0, help="s between evaluations without noise (%(default)s)")
     option("--checkpoint-every", type=number, default=60.0, help="s between checkpoints (%(default)s)")
     option("--resume", action="store_true", help="go on from the folder's checkpoint")
-    option("--start", type=Path, metavar="FOLDER", help="another run by the same algorithm, to begin with its networks")
+    option("--begin-with", type=Path, metavar="FOLDER", help="another run by the same algorithm, for its networks")
     option("--threads", type=count, help="CPU threads; by default all cores, shared by torchrun's processes")
     option("--device", help="cpu or cuda:0; by default CUDA if there is any")
 
@@ -101,7 +101,7 @@ def _train(options: argparse.Namespace, console: Console) -> None:
             evaluate_every=options.evaluate_every,
             checkpoint_every=options.checkpoint_every,
             resume=options.resume,
-            start=options.start,
+            begin_with=options.begin_with,
             threads=threads,
             device=options.device,
             report=progress,

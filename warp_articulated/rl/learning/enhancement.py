@@ -78,6 +78,25 @@ def moved(env: Env, state: State) -> tuple[State, torch.Tensor]:
     return replace(state, q=retract(env.model, state.q.detach(), turned), qd=state.qd.detach() + sped), motion
 
 
+def check_observations(env: Env) -> None:
+    """Raise if observations cannot be differentiated twice, as those that ask the simulator something.
+
+    Slopes of a critic by the state would then be learned wrongly, without a word by torch.
+    """
+    with torch.enable_grad():
+        moving, motion = moved(env, env.fresh(2, 0))
+        observation = env.observe(moving)
+        weight = torch.ones_like(observation, requires_grad=True)
+        (slope,) = torch.autograd.grad((observation * weight).sum(), motion, create_graph=True)
+        try:
+            slope.sum().backward()
+        except RuntimeError as error:
+            raise ValueError(
+                f"critic_slopes needs observations that can be differentiated twice; those of {type(env).__name__} "
+                "cannot: what the simulator answers, such as link_poses, has first derivatives only."
+            ) from error
+
+
 def jacobians(env: Env, state: State, action: torch.Tensor) -> dict[str, torch.Tensor]:
     """How the reward, (n, action_size), and the next observation, (n, observation_size, action_size), change by action.
 

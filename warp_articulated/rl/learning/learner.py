@@ -114,10 +114,14 @@ class Learner:
             part.load_state_dict(saved[f"part {name}"])
 
     def begin_with(self, saved: dict[str, Any]) -> None:
-        """Take over the networks of another run's `state_dict`; all else begins anew."""
-        for name, part in self.parts().items():
-            if isinstance(part, nn.Module):
-                part.load_state_dict(saved[f"part {name}"])
+        """Take over the networks of another run's `state_dict`; all else begins anew.
+
+        If the policy is an average of actors, the actor becomes that: it is what was evaluated.
+        """
+        networks = {name: part for name, part in self.parts().items() if isinstance(part, nn.Module)}
+        for name, network in networks.items():
+            source = "average" if name == "actor" and "average" in networks else name
+            network.load_state_dict(saved[f"part {source}"])
 
 
 class Episodes:

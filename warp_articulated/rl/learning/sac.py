@@ -18,7 +18,16 @@ from torch.nn.functional import huber_loss
 from ...tangent import difference
 from ..env import Env
 from ..state import State
-from .enhancement import FORMS, closeness, exact_slope, expanded_slopes, jacobians, moved, stored_slope
+from .enhancement import (
+    FORMS,
+    check_observations,
+    closeness,
+    exact_slope,
+    expanded_slopes,
+    jacobians,
+    moved,
+    stored_slope,
+)
 from .networks import log_squash, mlp
 from .off_policy import OffPolicy, OffPolicySettings, descend
 from .replay import Transitions
@@ -98,11 +107,15 @@ class Sac(OffPolicy):
             raise ValueError(f"samples is {settings.samples!r}; it must be one of {', '.join(SAMPLES)}.")
         if settings.samples != "none" and settings.enhancement == "paper":
             raise ValueError("enhancement is 'paper'; it must be another one for samples, which have no gradients.")
-        if settings.critic_slopes and (settings.critic_slopes < 0.0 or settings.enhancement != "exact"):
-            raise ValueError(
-                f"critic_slopes is {settings.critic_slopes}; it must be positive, and enhancement 'exact', which knows "
-                "the slopes, or it must be 0."
-            )
+        if settings.critic_slopes != 0.0:
+            if not settings.critic_slopes > 0.0 or settings.enhancement != "exact":
+                raise ValueError(
+                    f"critic_slopes is {settings.critic_slopes}; it must be positive, and enhancement 'exact', which "
+                    "knows the slopes, or it must be 0."
+                )
+            if settings.enhanced_batch < 2:
+                raise ValueError("enhanced_batch is 1; it must be 2 or more for critic_slopes: states are compared.")
+            check_observations(env)
         if settings.temperature <= 0.0:
             raise ValueError(f"temperature is {settings.temperature}; it must be positive: its logarithm is learned.")
         super().__init__(env, settings, seed)

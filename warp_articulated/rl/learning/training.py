@@ -24,7 +24,18 @@ from .recipes import ALGORITHMS, learner_class, recipe
 from .runlog import RunLog
 
 OWN = {"num_envs", "first_env", "seed", "threads", "device"}  # of the environments, not options of a task
-COUNTS = {"num_envs", "horizon", "iterations", "minibatches", "critic_epochs", "epochs", "batch", "collect", "capacity"}
+COUNTS = {
+    "num_envs",
+    "horizon",
+    "iterations",
+    "minibatches",
+    "critic_epochs",
+    "epochs",
+    "batch",
+    "collect",
+    "capacity",
+    "enhanced_batch",
+}
 SHARES = {"gamma", "trace", "target_rate", "average_rate", "real_ratio"}
 EVALUATION_SEED = 1_000_003  # of episodes that no learner begins with
 CHECKPOINT = "checkpoint.pt"
@@ -49,7 +60,7 @@ def train(
     evaluation_episodes: int = 16,
     checkpoint_every: float = 60.0,
     resume: bool = False,
-    start: str | os.PathLike | None = None,
+    begin_with: str | os.PathLike | None = None,
     threads: int | None = None,
     device: str | None = None,
     report: Report | None = None,
@@ -76,8 +87,9 @@ def train(
         evaluation_episodes: episodes of each.
         checkpoint_every: s between checkpoints; one more is written at the end.
         resume: go on from the folder's checkpoint as if the run had never stopped.
-        start: folder of another run by the same algorithm, whose networks to begin with. Its task must observe and act
-            alike; its options may be others: first a task without costs that keep it from moving, then with them.
+        begin_with: folder of another run by the same algorithm, whose networks to begin with, its noise or temperature
+            included. Its task must observe and act alike; its options may be others: first a task without costs that
+            keep it from moving, then with them. A learner with a replay still makes its warm_up steps at random.
         threads: of the CPU, for simulation and networks; by default all cores.
         device: of the simulation and the networks; by default CUDA if there is any.
         report: called after every iteration.
@@ -109,20 +121,20 @@ def train(
         "seed": seed,
         "processes": world,
     }
-    if start is not None:
-        described["start"] = os.fspath(start)
+    if begin_with is not None:
+        described["begin_with"] = os.fspath(begin_with)
     if threads is not None:
         torch.set_num_threads(threads)
     extra = {**(options or {}), "threads": threads, **({} if device is None else {"device": device})}
     env = make(task, _share(numbers.num_envs, world), first_env=rank * (numbers.num_envs // world), **extra)
     learner = learner_type(env, numbers, seed)
-    if start is not None and not resume:
-        _begin_with(learner, Path(start), algorithm)
+    if begin_with is not None and not resume:
+        _take_over(learner, Path(begin_with), algorithm)
     saved = _prepare(folder, described, resume, rank)  # last: what cannot be made leaves no folder behind
     clock = 0.0
     if saved is not None:
         learner.load_state_dict(saved["learner"])
-        clock = saved["clock"]
+        clock, described = saved["clock"], saved["run"]  # which says what it began with
         if clock >= seconds:
             raise ValueError(f"{folder} has learned for {clock:.0f} s already; give more than that to go on.")
         if steps is not None and learner.steps >= steps:
@@ -210,25 +222,29 @@ def _prepare(folder: Path, described: dict[str, Any], resume: bool, rank: int) -
     saved = torch.load(path, weights_only=True)
     begun, wanted = ({**run, **run["settings"]} for run in (saved["run"], described))
     for name, value in wanted.items():
-        if name != "settings" and begun.get(name) != value:  # of settings, the one that differs
+        if name not in ("settings", "begin_with") and begun.get(name) != value:  # of settings, the one that differs
             raise ValueError(f"{folder} was begun with {name} {begun.get(name)}, not {value}; give the same to resume.")
     return {**saved, "learner": {**saved["learner"], **saved["own"][rank]}}
 
 
-def _begin_with(learner: Learner, start: Path, algorithm: str) -> None:
-    """Give a learner the networks of the run in the folder `start`."""
-    if not (start / CHECKPOINT).exists():
-        raise FileNotFoundError(f"{start} has no {CHECKPOINT}: there are no networks to start with.")
-    saved = torch.load(start / CHECKPOINT, weights_only=True)
-    used = saved["run"]["algorithm"]
-    if used != algorithm:
-        raise ValueError(f"start is {start}, a run of {used!r}; it must be one of {algorithm!r}.")
+def _take_over(learner: Learner, folder: Path, algorithm: str) -> None:
+    """Give a learner the networks of the run in the folder."""
+    path = folder / CHECKPOINT
+    if not path.exists():
+        raise FileNotFoundError(f"begin_with is {folder}, which has no {CHECKPOINT}: there are no networks in it.")
+    try:
+        saved = torch.load(path, map_location="cpu", weights_only=True)
+        run = saved["run"]
+    except Exception as error:  # whatever torch and pickle raise for a file of another kind
+        raise ValueError(f"begin_with is {folder}, whose {CHECKPOINT} was not written by train.") from error
+    if run["algorithm"] != algorithm:
+        raise ValueError(f"begin_with is {folder}, a run of {run['algorithm']!r}; it must be one of {algorithm!r}.")
     try:
         learner.begin_with(saved["learner"])
-    except RuntimeError as error:  # of torch, with a line for every weight
+    except (KeyError, RuntimeError) as error:  # of torch, with a line for every weight
         raise ValueError(
-            f"start is {start}, a run of {saved['run']['task']}, whose networks have other sizes; it must be of a task "
-            "with the same observations and actions, with the same widths of networks."
+            f"begin_with is {folder}, a run of {run['task']}, whose networks are others; it must be of a task with the "
+            "same observations and actions, with the same widths of networks."
         ) from error
 
 
