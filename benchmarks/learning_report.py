@@ -31,8 +31,8 @@ def report(results: dict) -> dict[str, str]:
     """By name: tables of what the runs came to."""
     runs = _by_name(results)
     made = {
-        "pendulum": _pendulum(runs, _share),
-        "pendulum_best": _pendulum(runs, _best_share),
+        "pendulum": _pendulum(runs, _share, PAPER),
+        "pendulum_best": _pendulum(runs, _best_share, {}),
         "pendulum_time": _pendulum_time(runs),
         "ant": _walk(runs, "ant", {"return": 0, "speed": 2, "length": 0}, 1500.0),
         "careful_ant": _walk(runs, "careful ant", {"return": 0, "speed": 2, "length": 0}, 1500.0),
@@ -64,9 +64,14 @@ def _most(n: int) -> float:
 
 
 def _share(run: dict, n: int) -> float:
-    """Of the maximum that a pendulum can earn: the mean of the last quarter of the evaluations."""
+    """Of the maximum that a pendulum can earn: what the run came to."""
+    return _at_the_end(run) / _most(n)
+
+
+def _at_the_end(run: dict) -> float:
+    """The mean return of the last quarter of the evaluations."""
     rows = run["rows"][-max(1, len(run["rows"]) // 4) :]
-    return float(np.mean([row["return"] for row in rows])) / _most(n)
+    return float(np.mean([row["return"] for row in rows]))
 
 
 def _best_share(run: dict, n: int) -> float:
@@ -74,7 +79,7 @@ def _best_share(run: dict, n: int) -> float:
     return max(row["return"] for row in run["rows"]) / _most(n)
 
 
-def _pendulum(runs: dict, share: Callable[[dict, int], float]) -> str:
+def _pendulum(runs: dict, share: Callable[[dict, int], float], others: dict[str, tuple[float, ...]]) -> str:
     """Shares of the maximal return by method and links."""
     lines = []
     for method in METHODS:
@@ -83,7 +88,7 @@ def _pendulum(runs: dict, share: Callable[[dict, int], float]) -> str:
             lines.append([LABELS[method], *map(_spread, found)])
     if not lines:
         return ""
-    lines += [[name, *(f"{x / _most(n):.2f}" for x, n in zip(values, LINKS))] for name, values in PAPER.items()]
+    lines += [[name, *(f"{x / _most(n):.2f}" for x, n in zip(values, LINKS))] for name, values in others.items()]
     return table(["", *(f"n = {n}" for n in LINKS)], lines)
 
 
@@ -145,9 +150,9 @@ def _samples(runs: dict) -> str:
             best = [max(row["return"] for row in run["rows"]) for run in found]
             steps = _spread((row["steps"] / 1e3 for row in last), 1)
             kind = experiment.settings["samples"]
-            cells = [_spread((row["return"] for row in last), 0), _spread(best, 0)]
+            cells = [_spread(map(_at_the_end, found), 0), _spread(best, 0)]
             lines.append([LABELS[experiment.algorithm], kind, len(found), steps, *cells])
-    head = ["", "samples", "runs", "thousand true steps", "return at the end", "best evaluation"]
+    head = ["", "samples", "runs", "thousand true steps", "return in the last quarter", "best evaluation"]
     return table(head, lines) if lines else ""
 
 
@@ -170,7 +175,7 @@ def plot_pendulum(results: dict, figure) -> None:
             _curve(panel, runs.get(f"pendulum {n} {method}", []), method, "seconds", 60.0, _most(n))
     for name, values in PAPER.items():
         axes[0].plot(LINKS, [x / _most(n) for x, n in zip(values, LINKS)], ":", color="0.4", label=name)
-    axes[0].set(xlabel="links", ylabel="share of the maximal return", ylim=(-0.1, 1.05))
+    axes[0].set(xlabel="links", ylabel="share of the maximal return", ylim=(-0.6, 1.05))
     for n, panel in ((5, axes[1]), (7, axes[2])):
         panel.set(title=f"n = {n}", xlabel="CPU minutes", ylim=(-0.1, 1.05))
 
@@ -178,10 +183,11 @@ def plot_pendulum(results: dict, figure) -> None:
 def plot_walk(results: dict, figure) -> None:
     """Returns of the walkers over time."""
     runs = _by_name(results)
-    for panel, group in zip(figure.subplots(1, 2), ("ant", "laikago")):
+    titles = {"ant": "Ant", "careful ant": "Ant, careful", "laikago": "LaikagoWalk"}
+    for panel, group in zip(figure.subplots(1, 3), titles):
         for algorithm in ("shac", "ppo"):
             _curve(panel, runs.get(f"{group} {algorithm}", []), algorithm, "seconds", 60.0)
-        panel.set(title={"ant": "Ant", "laikago": "LaikagoWalk"}[group], xlabel="CPU minutes", ylabel="return")
+        panel.set(title=titles[group], xlabel="CPU minutes", ylabel="return")
 
 
 def plot_samples(results: dict, figure) -> None:

@@ -17,10 +17,10 @@ TOLD = ".lost"  # in the run's folder: one of the processes has said that anothe
 
 EXAMPLES = """
 warp-articulated train Cartpole --minutes 1
-warp-articulated train Ant --option care=1 --option randomise=true --folder runs/ant
+warp-articulated train Ant --option randomise=true --folder runs/ant
 warp-articulated train PendulumReach --option n=3 --option 'torque="paper"'
-warp-articulated train Ant --option care=1 --option randomise=true --folder runs/ant --minutes 10 --resume
-warp-articulated train Ant --option care=1 --option randomise=true --begin-with runs/Ant-shac-0 --folder runs/careful
+warp-articulated train Ant --option randomise=true --folder runs/ant --minutes 10 --resume
+warp-articulated train Ant --option care=1 --option randomise=true --begin-with runs/ant --folder runs/careful
 torchrun --nproc-per-node 2 -m warp_articulated train Ant
 """
 
