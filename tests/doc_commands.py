@@ -42,8 +42,10 @@ def fill(folder: Path) -> None:
 
 
 def fill_run(arguments: list[str], folder: Path) -> None:
-    """The run that is resumed or played, and its policy as policy.pt."""
-    named = arguments[1:2] if arguments[0] == "play" else after(arguments, "--folder")
+    """The run that is resumed, played or begun with, and its policy as policy.pt."""
+    named = (
+        arguments[1:2] if arguments[0] == "play" else after(arguments, "--begin-with") or after(arguments, "--folder")
+    )
     run = Path(*named) if named and named[0].startswith("runs/") else Path("runs/Cartpole-shac-0")
     trained = quick(["train", "Cartpole", "--folder", str(run)])
     assert main([*trained, "--steps", "16", "--quiet"]) == 0
@@ -88,7 +90,7 @@ def run_ours(command: Command, folder: Path) -> None:
         return
     fill(folder)
     one_toed(folder / "robot.urdf")
-    if "--resume" in arguments or arguments[0] == "play":
+    if arguments[0] == "play" or not {"--resume", "--begin-with"}.isdisjoint(arguments):
         fill_run(arguments, folder)
     outputs = named_outputs(arguments)
     for name in outputs:
