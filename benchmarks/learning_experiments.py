@@ -31,14 +31,7 @@ WALKS = [
     Experiment(f"{name} {algorithm}", group, task, algorithm, seconds, options, settings.get(algorithm, {}))
     for name, group, task, seconds, options, settings in (
         ("ant", "ant", "Ant", 300.0, {"randomise": True}, {}),
-        (
-            "careful ant",
-            "ant",
-            "Ant",
-            300.0,
-            CAREFUL,
-            {"shac": OLDER},
-        ),
+        ("careful ant", "ant", "Ant", 300.0, CAREFUL, {"shac": OLDER}),
         ("laikago", "laikago", "LaikagoWalk", 420.0, {}, {}),
     )
     for algorithm in ("shac", "ppo")
