@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 import numpy as np
-from learning_experiments import EXPERIMENTS, LINKS, METHODS, PENDULUM_SECONDS, SAMPLES, SLOPES_SECONDS
+from learning_experiments import EXPERIMENTS, LINKS, METHODS, PENDULUM_SECONDS, SAMPLES, SECONDS
 from machine import table
 
 PAPER = {
@@ -119,10 +119,9 @@ def _pendulum_time(runs: dict) -> str:
         found = [runs.get(f"pendulum {n} {method}", []) for n in LINKS]
         if any(found):
             lines.append([LABELS[method], *(_times(f, GOOD * _most(n), _stayed) for f, n in zip(found, LINKS))])
-    limits = [
-        [label, *(f"{seconds[n] / 60:g}" for n in LINKS)]
-        for label, seconds in (("limit", PENDULUM_SECONDS), ("limit, critics with slopes", SLOPES_SECONDS))
-    ]
+    limits = [["limit", *(f"{PENDULUM_SECONDS[n] / 60:g}" for n in LINKS)]]
+    for method, seconds in SECONDS.items():
+        limits.append([f"limit of {LABELS[method]}", *(f"{seconds[n] / 60:g}" for n in LINKS)])
     return table(["", *(f"n = {n}" for n in LINKS)], [*lines, *limits]) if lines else ""
 
 

@@ -142,7 +142,7 @@ def score(env, policy):
     ("algorithm", "settings"),
     [
         (Sac, {"enhancement": "none"}),
-        (Sac, {"enhancement": "exact"}),
+        (Sac, {"enhancement": "exact", "norm": True, "actor_betas": (0.7, 0.95)}),
         (Sac, {"enhancement": "exact", "critic_slopes": 0.1}),
         (Sql, {}),
         pytest.param(Sac, {"enhancement": "paper"}, marks=pytest.mark.slow),
@@ -161,18 +161,33 @@ def test_a_link_learns_to_rise(algorithm, settings):
     assert before < -best and after > 0.6 * best
 
 
-def test_the_policy_follows_the_actor_and_the_rate_falls_to_a_tenth():
-    sac = learner(Sac, average_rate=0.25, iterations=10)
+@pytest.mark.parametrize("last", [0.1, 0.02])
+def test_the_policy_follows_the_actor_and_the_rate_falls_to_the_last_one(last):
+    sac = learner(Sac, average_rate=0.25, iterations=10, **({} if last == 0.1 else {"last_rate": last}))
     for _ in range(14):
         before, was = copy.deepcopy(sac.average.net), sac.iterations
         sac.advance()
-        rate = 3e-4 * max(0.1, 1.0 - 0.09 * was)
+        rate = 3e-4 * max(last, 1.0 - (1.0 - last) * was / 10)
         assert [o.param_groups[0]["lr"] for o in sac.optimisers()] == pytest.approx([rate] * 3)
         # the first four are averaged, then a quarter at a time
         share = max(0.25, 1.0 / (was - 1)) if sac.steps >= sac.settings.warm_up else 0.0
         for old, new, aim in zip(before.parameters(), sac.policy.net.parameters(), sac.actor.net.parameters()):
             torch.testing.assert_close(new, old + share * (aim - old))
-    assert rate == pytest.approx(3e-5)
+    assert rate == pytest.approx(3e-4 * last)
+
+
+@pytest.mark.parametrize("algorithm", [Sac, Sql])
+def test_layer_norms_and_the_memory_of_adam_are_where_the_settings_say(algorithm):
+    def norms(network):
+        return [m for m in network.modules() if isinstance(m, torch.nn.LayerNorm)]
+
+    plain, steady = learner(algorithm), learner(algorithm, norm=True, actor_betas=(0.7, 0.95))
+    assert not norms(plain.actor) and not norms(plain.critic)
+    assert len(norms(steady.actor)) == len(norms(steady.average)) == 2  # of each hidden layer
+    assert len(norms(steady.critic)) == len(norms(steady.target)) == 4  # and of both critics
+    assert steady.actor_optimiser.param_groups[0]["betas"] == (0.7, 0.95)
+    for optimiser in (plain.actor_optimiser, plain.critic_optimiser, steady.critic_optimiser):
+        assert optimiser.param_groups[0]["betas"] == (0.9, 0.999)
 
 
 def test_the_same_seed_learns_the_same_and_another_one_does_not():
@@ -184,7 +199,7 @@ def test_the_same_seed_learns_the_same_and_another_one_does_not():
 
 
 def test_actions_have_the_density_that_the_actor_says():
-    actor = Actor(torch.nn.Identity(), 2, (8,), 1).double()
+    actor = Actor(torch.nn.Identity(), 2, (8,), 1, norm=False).double()
     observation = torch.tensor([[0.3, -0.7]], dtype=torch.float64)
     noise = torch.linspace(-6.0, 6.0, 20001, dtype=torch.float64)[:, None]
     with torch.no_grad():

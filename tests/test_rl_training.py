@@ -91,12 +91,34 @@ def test_only_episodes_that_were_seen_from_their_beginning_are_counted():
     assert lengths and all(length == 20.0 for length in lengths)
 
 
+def test_entropy_is_worth_what_the_setting_says():
+    """The same actions at the same seed: only the gradient of the noise differs, by this much."""
+    slopes = []
+    for entropy in (0.0, 0.25):
+        settings = make_settings(Shac, {**SHORT, "entropy": entropy})
+        learner = Shac(rl.make("Cartpole", settings.num_envs, dtype="float64", device="cpu"), settings, 0)
+        *_, loss = learner._rollout()
+        slopes.append(torch.autograd.grad(loss, [learner.actor.log_std, learner.actor.net[0].weight]))
+    (noise, weight), (noisier, same) = slopes
+    torch.testing.assert_close(noise - noisier, torch.full_like(noise, 0.25))
+    assert torch.equal(weight, same) and noise.abs().max() > 0.0
+
+
 @pytest.mark.parametrize(
     ("given", "says"),
     [
         ({"settings": {"horizon": 0}}, "horizon is 0; it must be a whole number of at least 1"),
         ({"settings": {"iterations": 0}}, "iterations is 0; it must be a whole number of at least 1"),
         ({"settings": {"gamma": 5.0}}, "gamma is 5.0; it must be between 0 and 1"),
+        (
+            {"algorithm": "sac", "settings": {"actor_betas": [0.9]}},
+            r"actor_betas is \(0.9,\); it must be two numbers from 0 to below 1",
+        ),
+        (
+            {"algorithm": "sac", "settings": {"actor_betas": [0.9, 1.0]}},
+            r"actor_betas is \(0.9, 1.0\); it must be two numbers",
+        ),
+        ({"algorithm": "sac", "settings": {"last_rate": 2.0}}, "last_rate is 2.0; it must be between 0 and 1"),
         ({"settings": {"actor_hidden": ["a"]}}, "actor_hidden is 'a'; it must be a whole number of at least 1"),
         ({"options": {"first_env": 1}}, "first_env is no option of a task here"),
         ({"options": {"threads": 1}}, "threads is no option of a task here"),
@@ -106,7 +128,7 @@ def test_only_episodes_that_were_seen_from_their_beginning_are_counted():
 )
 def test_what_cannot_be_trained_is_a_sentence_and_leaves_no_folder(given, says, tmp_path):
     with pytest.raises(ValueError, match=says):
-        train("Cartpole", "shac", tmp_path / "run", device="cpu", **given)
+        train("Cartpole", **{"algorithm": "shac", **given}, folder=tmp_path / "run", device="cpu")
     assert not (tmp_path / "run").exists()
 
 

@@ -78,9 +78,9 @@ def follow(target: nn.Module, network: nn.Module, rate: float) -> None:
         old.lerp_(new, rate)
 
 
-def set_rate(optimiser: torch.optim.Optimizer, rate: float, done: int, iterations: int) -> None:
-    """Let the learning rate fall linearly from `rate` to a tenth of it over some iterations, of which some are done."""
-    optimiser.param_groups[0]["lr"] = rate * max(0.1, 1.0 - 0.9 * done / iterations)
+def set_rate(optimiser: torch.optim.Optimizer, rate: float, done: int, iterations: int, last: float = 0.1) -> None:
+    """Let the learning rate fall linearly from `rate` to `last` of it over some iterations, of which some are done."""
+    optimiser.param_groups[0]["lr"] = rate * max(last, 1.0 - (1.0 - last) * done / iterations)
 
 
 def bound_gradients(most: float, *tensors: torch.Tensor) -> None:

@@ -33,7 +33,12 @@ class OffPolicySettings:
     rate: float = 3e-4
     """Of Adam, for all networks, at first."""
     iterations: int | None = None
-    """Calls of `advance` after which the rate has fallen to a tenth; None: it stays."""
+    """Calls of `advance` after which the rate has fallen to `last_rate`; None: it stays."""
+    last_rate: float = 0.1
+    """As a share of the first one."""
+    actor_betas: tuple[float, float] = (0.9, 0.999)
+    """Of the actor's Adam. Slopes that were simulated differ in size by orders of magnitude: a shorter memory of how
+    large they were, such as (0.7, 0.95), suits them better."""
     average_rate: float = 1.0
     """How far the policy that is evaluated and saved follows the actor in every call of `advance`; farther in the first
     ones, so that it is their mean."""
@@ -41,6 +46,8 @@ class OffPolicySettings:
     """How far the target critics follow the critics in every update."""
     hidden: tuple[int, ...] = (256, 256)
     """Of the actor and of each critic."""
+    norm: bool = False
+    """Whether these have layer norms."""
     normalise: bool = True
     """Whether the networks see observations of mean 0 and variance 1."""
 
@@ -48,11 +55,11 @@ class OffPolicySettings:
 class TwinCritic(nn.Module):
     """Two values of an action in a state; whoever wants to be careful takes the lower one."""
 
-    def __init__(self, normaliser: nn.Module, sizes: list[int]):
+    def __init__(self, normaliser: nn.Module, sizes: list[int], norm: bool):
         super().__init__()
         self.normaliser = normaliser
         # measured on one core: both as one batched product are not faster than one after the other
-        self.nets = nn.ModuleList([mlp(sizes), mlp(sizes)])
+        self.nets = nn.ModuleList([mlp(sizes, norm=norm), mlp(sizes, norm=norm)])
 
     def forward(self, observation: torch.Tensor, action: torch.Tensor) -> torch.Tensor:
         """(2, n) for observations (n, ...) and actions (n, action_size)."""
@@ -72,7 +79,7 @@ class OffPolicy(Learner):
         sizes = [env.observation_size + env.action_size, *settings.hidden, 1]
         self.seen = Normaliser(env.observation_size).to(env._like) if settings.normalise else nn.Identity()
         """What the networks do with observations first."""
-        self.critic = TwinCritic(self.seen, sizes).to(env._like)
+        self.critic = TwinCritic(self.seen, sizes, settings.norm).to(env._like)
         self.target = frozen(self.critic.nets)
         self.actor = self.make_actor()
         self.average = frozen(self.actor)
@@ -81,7 +88,7 @@ class OffPolicy(Learner):
         """Calls of `advance` that learned something."""
         self.replay = Replay(settings.capacity)
         self.critic_optimiser = self.adam(self.critic)
-        self.actor_optimiser = self.adam(self.actor)
+        self.actor_optimiser = self.adam(self.actor, settings.actor_betas)
 
     # -- what an algorithm says
 
@@ -131,7 +138,7 @@ class OffPolicy(Learner):
         settings = self.settings
         if settings.iterations is not None:
             for optimiser in self.optimisers():
-                set_rate(optimiser, settings.rate, self.iterations, settings.iterations)
+                set_rate(optimiser, settings.rate, self.iterations, settings.iterations, settings.last_rate)
         for _ in range(settings.collect):
             self.take_step()
         notes: dict[str, torch.Tensor] = {}
@@ -184,8 +191,8 @@ class OffPolicy(Learner):
         follow(self.target, self.critic.nets, self.settings.target_rate)
         return loss.detach()
 
-    def adam(self, module: nn.Module) -> torch.optim.Adam:
-        return torch.optim.Adam(module.parameters(), self.settings.rate, fused=True)
+    def adam(self, module: nn.Module, betas: tuple[float, float] = (0.9, 0.999)) -> torch.optim.Adam:
+        return torch.optim.Adam(module.parameters(), self.settings.rate, betas=betas, fused=True)
 
     def noise(self, *shape: int) -> torch.Tensor:
         """Of mean 0 and variance 1, that belongs to no environment."""

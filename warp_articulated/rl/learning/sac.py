@@ -64,10 +64,10 @@ class Settings(OffPolicySettings):
 class Actor(nn.Module):
     """A Gaussian in front of a tanh, mean and deviation of which depend on the observation."""
 
-    def __init__(self, normaliser: nn.Module, observed: int, hidden: tuple[int, ...], acted: int):
+    def __init__(self, normaliser: nn.Module, observed: int, hidden: tuple[int, ...], acted: int, norm: bool):
         super().__init__()
         self.normaliser = normaliser
-        self.net = mlp([observed, *hidden, 2 * acted])
+        self.net = mlp([observed, *hidden, 2 * acted], norm=norm)
 
     def forward(self, observation: torch.Tensor) -> torch.Tensor:
         """The most likely action, but for the tanh."""
@@ -127,8 +127,9 @@ class Sac(OffPolicy):
         """Calls of `update` so far."""
 
     def make_actor(self) -> Actor:
-        env = self.env
-        return Actor(self.seen, env.observation_size, self.settings.hidden, env.action_size).to(env._like)
+        env, settings = self.env, self.settings
+        actor = Actor(self.seen, env.observation_size, settings.hidden, env.action_size, settings.norm)
+        return actor.to(env._like)
 
     def parts(self) -> dict[str, Any]:
         own = ("temperature", "temperature_optimiser")
@@ -227,5 +228,8 @@ class Sac(OffPolicy):
         return torch.autograd.grad(self.critic.lower(batch.observation, action).sum(), action)[0]
 
     def value(self, observation: torch.Tensor) -> torch.Tensor:
-        """(n,) Q(s, mu(s)), with mu the policy without noise."""
-        return self.critic.lower(observation, self.actor(observation))
+        """(n,) Q(s, mu(s)), with mu the policy without noise.
+
+        The mean of the critics, as a slope will be taken of it: the lower one has a kink where they cross.
+        """
+        return self.critic(observation, self.actor(observation)).mean(0)

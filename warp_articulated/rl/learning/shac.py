@@ -47,6 +47,8 @@ class Settings:
     critic_hidden: tuple[int, ...] = (64, 64)
     log_std: float = -1.0
     """Of the noise before tanh, at first; it is learned."""
+    entropy: float = 0.0
+    """What the entropy of this noise is worth, in rewards of a step: where actions cost something it would vanish."""
 
 
 class Actor(nn.Module):
@@ -151,7 +153,8 @@ class Shac(Learner):
             ends.append(over)
             following.append(value.detach())
             observation = step.observation
-        loss = -gain.mean() / settings.horizon
+        # of a Gaussian, but for a constant
+        loss = -gain.mean() / settings.horizon - settings.entropy * self.actor.log_std.sum()
         return torch.stack(seen), torch.stack(rewards), torch.stack(ends), torch.stack(following), loss
 
     @torch.no_grad()

@@ -36,10 +36,10 @@ class SqlSettings(OffPolicySettings):
 class Sampler(nn.Module):
     """Turns noise of as many numbers as an action has into actions."""
 
-    def __init__(self, normaliser: nn.Module, observed: int, hidden: tuple[int, ...], acted: int):
+    def __init__(self, normaliser: nn.Module, observed: int, hidden: tuple[int, ...], acted: int, norm: bool):
         super().__init__()
         self.normaliser, self.acted = normaliser, acted
-        self.net = mlp([observed + acted, *hidden, acted])
+        self.net = mlp([observed + acted, *hidden, acted], norm=norm)
 
     def forward(self, observation: torch.Tensor) -> torch.Tensor:
         """The action of no noise."""
@@ -66,8 +66,9 @@ class Sql(OffPolicy):
         super().__init__(env, settings, seed)
 
     def make_actor(self) -> Sampler:
-        env = self.env
-        return Sampler(self.seen, env.observation_size, self.settings.hidden, env.action_size).to(env._like)
+        env, settings = self.env, self.settings
+        sampler = Sampler(self.seen, env.observation_size, settings.hidden, env.action_size, settings.norm)
+        return sampler.to(env._like)
 
     def act(self, observation: torch.Tensor, noise: torch.Tensor) -> torch.Tensor:
         return torch.tanh(self.actor.raw(observation, noise))

@@ -28,7 +28,7 @@ COUNTS = {
     "num_envs", "horizon", "iterations", "minibatches", "critic_epochs", "epochs", "batch", "collect", "capacity",
     "enhanced_batch",
 }  # fmt: skip
-SHARES = {"gamma", "trace", "target_rate", "average_rate", "real_ratio"}
+SHARES = {"gamma", "trace", "target_rate", "average_rate", "last_rate", "real_ratio"}
 EVALUATION_SEED = 1_000_003  # of episodes that no learner begins with
 CHECKPOINT = "checkpoint.pt"
 
@@ -187,6 +187,8 @@ def _check_range(name: str, value: Any) -> None:
         checks.whole(name, value, 1)
     if name in SHARES and not 0.0 <= value <= 1.0:
         raise ValueError(f"{name} is {value}; it must be between 0 and 1.")
+    if name.endswith("betas") and (len(value) != 2 or not all(0.0 <= beta < 1.0 for beta in value)):
+        raise ValueError(f"{name} is {value}; it must be two numbers from 0 to below 1.")
     if name.endswith("hidden"):
         for width in value:
             checks.whole(name, width, 1)
