@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 import numpy as np
-from learning_experiments import EXPERIMENTS, LINKS, METHODS, PENDULUM_SECONDS, SAMPLES, SECONDS
+from learning_experiments import EXPERIMENTS, HORIZONS, LINKS, METHODS, PENDULUM_SECONDS, SAMPLES, SECONDS
 from machine import table
 
 PAPER = {
@@ -37,6 +37,7 @@ def report(results: dict) -> dict[str, str]:
         "ant": _walk(runs, "ant", {"return": 0, "speed": 2, "length": 0}, 1500.0),
         "careful_ant": _walk(runs, "careful ant", {"return": 0, "speed": 2, "length": 0}, 1500.0),
         "laikago": _walk(runs, "laikago", {"return": 0, "velocity error": 2, "turning error": 2, "length": 0}, None),
+        "horizon": _horizons(runs),
         "samples": _samples(runs),
     }
     return {name: text for name, text in made.items() if text}
@@ -68,10 +69,10 @@ def _share(run: dict, n: int) -> float:
     return _at_the_end(run) / _most(n)
 
 
-def _at_the_end(run: dict) -> float:
-    """The mean return of the last quarter of the evaluations."""
+def _at_the_end(run: dict, column: str = "return") -> float:
+    """The mean of the last quarter of the evaluations."""
     rows = run["rows"][-max(1, len(run["rows"]) // 4) :]
-    return float(np.mean([row["return"] for row in rows]))
+    return float(np.mean([row[column] for row in rows]))
 
 
 def _best_share(run: dict, n: int) -> float:
@@ -138,6 +139,19 @@ def _walk(runs: dict, group: str, columns: dict[str, int], level: float | None) 
             lines.append([LABELS[algorithm], len(found), minutes, steps, *cells, *more])
     head = ["", "runs", "CPU minutes", "million steps", *columns]
     return table(head + ([] if level is None else [f"minutes to {level:.0f}"]), lines) if lines else ""
+
+
+def _horizons(runs: dict) -> str:
+    lines = []
+    for experiment in HORIZONS:
+        found = runs.get(experiment.name, [])
+        if found:
+            settings = experiment.settings
+            steps = _spread((run["rows"][-1]["steps"] / 1e3 for run in found), 0)
+            cells = [_spread([_at_the_end(run, c) for run in found], d) for c, d in (("return", 0), ("speed", 2))]
+            lines.append([settings["horizon"], settings["num_envs"], len(found), steps, *cells])
+    head = ["horizon", "environments", "runs", "thousand steps", "return in the last quarter", "speed"]
+    return table(head, lines) if lines else ""
 
 
 def _samples(runs: dict) -> str:

@@ -65,6 +65,13 @@ def test_both_forms_agree_at_the_action_that_was_taken(task, options):
     assert torch.equal(sac.slope(batch, batch.action), stored)
 
 
+def test_what_follows_is_worth_the_mean_of_the_critics():
+    sac = learner("PendulumReach", {"n": 2})
+    observation = collected(sac, 1).observation
+    both = sac.critic(observation, sac.actor(observation))
+    assert torch.equal(sac.value(observation), both.mean(0)) and (both[0] != both[1]).all()
+
+
 def test_jacobians_predict_a_nearby_step():
     env = make("PendulumReach", 2, n=2, dtype="float64")
     state, action = env.fresh(2, 0), torch.tensor([[0.2, -0.4], [0.5, 0.1]], dtype=torch.float64)

@@ -112,7 +112,11 @@ def test_entropy_is_worth_what_the_setting_says():
         ({"settings": {"gamma": 5.0}}, "gamma is 5.0; it must be between 0 and 1"),
         (
             {"algorithm": "sac", "settings": {"actor_betas": [0.9]}},
-            r"actor_betas is \(0.9,\); it must be two numbers from 0 to below 1",
+            r"actor_betas is \(0.9,\); it must be two numbers such as 0.9, from 0.0 to below 1.0",
+        ),
+        (
+            {"algorithm": "sac", "settings": {"actor_betas": ["a", 0.9]}},
+            r"actor_betas is \('a', 0.9\); it must be two numbers",
         ),
         (
             {"algorithm": "sac", "settings": {"actor_betas": [0.9, 1.0]}},
@@ -154,6 +158,37 @@ def test_a_resumed_run_is_the_uninterrupted_one(algorithm, tmp_path):
     assert_equal(one["own"], two["own"])
     head = (part / "log.csv").read_text().splitlines()
     assert head[0].startswith("steps,seconds,steps/s") and len(head) == 5
+
+
+def test_a_run_from_before_a_setting_goes_on_with_its_usual_value(tmp_path):
+    folder = short(tmp_path / "run", steps=16)
+    saved = torch.load(folder / CHECKPOINT, weights_only=True)
+    del saved["run"]["settings"]["entropy"]
+    torch.save(saved, folder / CHECKPOINT)
+    with pytest.raises(ValueError, match=r"was begun with entropy 0.0, not 0.5; give the same to resume"):
+        short(folder, resume=True, settings={**SHORT, "entropy": 0.5})
+    assert len(read_log(short(folder, resume=True))) == 4
+
+
+@pytest.mark.parametrize(("horizon", "minibatches"), [(2, 4), (1, 4), (4, 2)])
+def test_the_critic_s_loss_is_a_mean_over_its_minibatches(horizon, minibatches):
+    """With no steps of its optimiser all minibatches have a part of the same loss."""
+    settings = make_settings(Shac, {**SHORT, "horizon": horizon, "minibatches": minibatches, "critic_rate": 0.0})
+    learner = Shac(rl.make("Cartpole", 4, device="cpu"), settings, 0)
+    seen, rewards, *_ = learner._rollout()
+    targets = torch.ones_like(rewards)
+    with torch.no_grad():
+        found = (learner.critic(learner.normaliser(seen))[..., 0] - targets) ** 2
+    assert learner._learn_values(seen, targets) == pytest.approx(float(found.mean()), rel=1e-5)
+
+
+def test_noise_has_a_bound():
+    """An entropy that is worth far too much drives it there, and not to numbers without end."""
+    settings = make_settings(Shac, {**SHORT, "entropy": 1e3, "actor_rate": 1.0})
+    learner = Shac(rl.make("Cartpole", 4, device="cpu"), settings, 0)
+    for _ in range(5):
+        learner.advance()
+    assert (learner.actor.log_std == 1.0).all()
 
 
 def test_a_run_without_a_checkpoint_may_begin_again(tmp_path):

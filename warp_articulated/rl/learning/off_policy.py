@@ -13,6 +13,8 @@ from .learner import Learner
 from .networks import Normaliser, follow, frozen, mlp, set_rate
 from .replay import Replay, Transitions
 
+USUAL_BETAS = (0.9, 0.999)
+
 
 @dataclass(frozen=True)
 class OffPolicySettings:
@@ -35,10 +37,10 @@ class OffPolicySettings:
     iterations: int | None = None
     """Calls of `advance` after which the rate has fallen to `last_rate`; None: it stays."""
     last_rate: float = 0.1
-    """As a share of the first one."""
-    actor_betas: tuple[float, float] = (0.9, 0.999)
-    """Of the actor's Adam. Slopes that were simulated differ in size by orders of magnitude: a shorter memory of how
-    large they were, such as (0.7, 0.95), suits them better."""
+    """As a share of the first one; if `iterations` are given."""
+    actor_betas: tuple[float, float] = USUAL_BETAS
+    """Of the actor's Adam. Slopes that were simulated, as those of policy enhancement, differ in size by orders of
+    magnitude: a shorter memory of how large they were, such as (0.7, 0.95), suits them better."""
     average_rate: float = 1.0
     """How far the policy that is evaluated and saved follows the actor in every call of `advance`; farther in the first
     ones, so that it is their mean."""
@@ -144,7 +146,7 @@ class OffPolicy(Learner):
         notes: dict[str, torch.Tensor] = {}
         if self.steps >= settings.warm_up:
             for _ in range(settings.updates):
-                notes = self.update(self.batch())
+                notes |= self.update(self.batch())
             self.learned += 1
             follow(self.average, self.actor, max(settings.average_rate, 1.0 / self.learned))
         self.iterations += 1
@@ -191,7 +193,7 @@ class OffPolicy(Learner):
         follow(self.target, self.critic.nets, self.settings.target_rate)
         return loss.detach()
 
-    def adam(self, module: nn.Module, betas: tuple[float, float] = (0.9, 0.999)) -> torch.optim.Adam:
+    def adam(self, module: nn.Module, betas: tuple[float, float] = USUAL_BETAS) -> torch.optim.Adam:
         return torch.optim.Adam(module.parameters(), self.settings.rate, betas=betas, fused=True)
 
     def noise(self, *shape: int) -> torch.Tensor:

@@ -230,6 +230,6 @@ class Sac(OffPolicy):
     def value(self, observation: torch.Tensor) -> torch.Tensor:
         """(n,) Q(s, mu(s)), with mu the policy without noise.
 
-        The mean of the critics, as a slope will be taken of it: the lower one has a kink where they cross.
+        The mean of the critics: enhancement takes its slope by the state, and the lower one has a kink.
         """
         return self.critic(observation, self.actor(observation)).mean(0)

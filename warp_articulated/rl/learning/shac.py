@@ -17,6 +17,8 @@ from .distributed import average_gradients, sum_over_processes, world_size
 from .learner import Learner
 from .networks import Normaliser, bound_gradients, follow, frozen, mlp, set_rate
 
+MOST_LOG_STD = 1.0
+
 
 @dataclass(frozen=True)
 class Settings:
@@ -34,6 +36,7 @@ class Settings:
     """After which learning rates have fallen to a tenth."""
     critic_epochs: int = 8
     minibatches: int = 4
+    """Of an epoch, or as many as the horizon has moments."""
     target_rate: float = 0.2
     """How far the target critic follows the critic in every iteration."""
     average_rate: float = 0.03
@@ -108,6 +111,8 @@ class Shac(Learner):
         learned = bool(torch.isfinite(norm))
         if learned:
             self.actor_optimiser.step()
+            with torch.no_grad():  # beyond that nothing would hold it back: actions are -1 or 1 anyway
+                self.actor.log_std.clamp_(max=MOST_LOG_STD)
             follow(self.average, self.actor, max(settings.average_rate, 1.0 / (self.iterations + 1)))
         critic_loss = self._learn_values(seen, self._targets(rewards, ended, bootstraps))
         follow(self.target, self.critic, settings.target_rate)
@@ -179,7 +184,8 @@ class Shac(Learner):
         for _ in range(settings.critic_epochs):
             order = torch.randperm(len(seen), generator=self.generator, device=x.device)
             total = x.new_zeros(())
-            for moments in order.chunk(settings.minibatches):
+            minibatches = order.chunk(settings.minibatches)
+            for moments in minibatches:
                 loss = ((self.critic(x[moments])[..., 0] - targets[moments]) ** 2).mean()
                 self.critic_optimiser.zero_grad()
                 loss.backward()
@@ -188,4 +194,4 @@ class Shac(Learner):
                 self.critic_optimiser.step()
                 total += loss.detach()
         (total,) = sum_over_processes(total)
-        return float(total) / settings.minibatches / world_size()
+        return float(total) / len(minibatches) / world_size()

@@ -122,7 +122,9 @@ def train(
     learner = learner_type(env, numbers, seed)
     if begin_with is not None and not resume:
         _take_over(learner, Path(begin_with), algorithm)
-    saved = _prepare(folder, described, resume, rank)  # last: what cannot be made leaves no folder behind
+    saved = _prepare(
+        folder, described, resume, rank, asdict(learner_type.Settings())
+    )  # last: what cannot be made leaves no folder behind
     clock = 0.0
     if saved is not None:
         learner.load_state_dict(saved["learner"])
@@ -187,8 +189,10 @@ def _check_range(name: str, value: Any) -> None:
         checks.whole(name, value, 1)
     if name in SHARES and not 0.0 <= value <= 1.0:
         raise ValueError(f"{name} is {value}; it must be between 0 and 1.")
-    if name.endswith("betas") and (len(value) != 2 or not all(0.0 <= beta < 1.0 for beta in value)):
-        raise ValueError(f"{name} is {value}; it must be two numbers from 0 to below 1.")
+    if name.endswith("betas") and not (
+        len(value) == 2 and all(isinstance(beta, float) and 0.0 <= beta < 1.0 for beta in value)
+    ):
+        raise ValueError(f"{name} is {value}; it must be two numbers such as 0.9, from 0.0 to below 1.0.")
     if name.endswith("hidden"):
         for width in value:
             checks.whole(name, width, 1)
@@ -200,8 +204,13 @@ def _share(num_envs: int, world: int) -> int:
     return num_envs // world
 
 
-def _prepare(folder: Path, described: dict[str, Any], resume: bool, rank: int) -> dict[str, Any] | None:
-    """The folder's checkpoint if the run goes on, or None and a folder that is ready for a new one."""
+def _prepare(
+    folder: Path, described: dict[str, Any], resume: bool, rank: int, usual: dict[str, Any]
+) -> dict[str, Any] | None:
+    """The folder's checkpoint if the run goes on, or None and a folder that is ready for a new one.
+
+    usual: settings of a run that says nothing of them, because it is older than they are.
+    """
     path = folder / CHECKPOINT
     if not resume:
         if path.exists():
@@ -214,7 +223,7 @@ def _prepare(folder: Path, described: dict[str, Any], resume: bool, rank: int) -
     if not path.exists():
         raise FileNotFoundError(f"{folder} has no {CHECKPOINT}: there is nothing to resume.")
     saved = torch.load(path, weights_only=True)
-    begun, wanted = ({**run, **run["settings"]} for run in (saved["run"], described))
+    begun, wanted = ({**usual, **run, **run["settings"]} for run in (saved["run"], described))
     for name, value in wanted.items():
         if name not in ("settings", "begin_with") and begun.get(name) != value:  # of settings, the one that differs
             raise ValueError(f"{folder} was begun with {name} {begun.get(name)}, not {value}; give the same to resume.")
@@ -238,7 +247,7 @@ def _take_over(learner: Learner, folder: Path, algorithm: str) -> None:
     except (KeyError, RuntimeError) as error:  # of torch, with a line for every weight
         raise ValueError(
             f"begin_with is {folder}, a run of {run['task']}, whose networks are others; it must be of a task with the "
-            "same observations and actions, with the same widths of networks."
+            "same observations and actions, with networks of the same widths and layer norms."
         ) from error
 
 
