@@ -25,13 +25,12 @@ class Experiment:
     settings: dict[str, Any] = field(default_factory=dict)
 
 
-CAREFUL = {"care": 1.0, "randomise": True}
 WALKS = [
-    Experiment(f"{name} {algorithm}", group, task, algorithm, seconds, options, settings.get(algorithm, {}))
-    for name, group, task, seconds, options, settings in (
-        ("ant", "ant", "Ant", 300.0, {"randomise": True}, {}),
-        ("careful ant", "ant", "Ant", 300.0, CAREFUL, {}),
-        ("laikago", "laikago", "LaikagoWalk", 420.0, {}, {}),
+    Experiment(f"{name} {algorithm}", group, task, algorithm, seconds, options)
+    for name, group, task, seconds, options in (
+        ("ant", "ant", "Ant", 300.0, {"randomise": True}),
+        ("careful ant", "ant", "Ant", 300.0, {"care": 1.0, "randomise": True}),
+        ("laikago", "laikago", "LaikagoWalk", 420.0, {}),
     )
     for algorithm in ("shac", "ppo")
 ]

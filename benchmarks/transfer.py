@@ -155,8 +155,8 @@ def _headline(results: dict) -> str:
         return "ant_shac was not played."
     ours, rest = there["ant_shac"], there[NOTHING]
     return (
-        f"In Gymnasium's Ant-v5 on MuJoCo, {len(ours['returns'])} episodes, the one of three careful ants that learned "
-        f"to walk by SHAC has a return of {spread(ours['returns'])} and gets {np.mean(ours['forward']):.0f} m forward; "
+        f"In Gymnasium's Ant-v5 on MuJoCo, {len(ours['returns'])} episodes, a careful ant that learned to run by "
+        f"SHAC has a return of {spread(ours['returns'])} and gets {np.mean(ours['forward']):.0f} m forward; "
         f"doing nothing is worth {np.mean(rest['returns']):.0f}."
     )
 
