@@ -49,13 +49,13 @@ PENDULUM_SECONDS = {1: 60.0, 2: 60.0, 3: 150.0, 4: 90.0, 5: 90.0, 6: 120.0, 7: 1
 STEADY_SECONDS = {1: 60.0, 2: 180.0, 3: 240.0, 4: 240.0, 5: 240.0, 6: 240.0, 7: 300.0}
 SLOPES_SECONDS = {1: 60.0, 2: 240.0, 3: 240.0, 4: 300.0, 5: 300.0, 6: 300.0, 7: 360.0}
 SECONDS = {"enhanced": STEADY_SECONDS, "slopes": SLOPES_SECONDS}
-"""By method, of those that need more time."""
+"""By method, of those that have more time."""
 REPLAYED: dict[str, Any] = {
     "gamma": 0.97, "num_envs": 64, "updates": 8, "rate": 1e-3, "target_rate": 0.02, "average_rate": 0.05,
     "hidden": (128, 128),
 }  # fmt: skip
 SOFT: dict[str, Any] = {**REPLAYED, "temperature": 0.003}
-# what keeps a swing that was found: tried with two to six links
+# what keeps more of the swings that are found, in trials with two to six links
 STEADY: dict[str, Any] = {
     **SOFT, "norm": True, "actor_betas": (0.7, 0.95), "actor_every": 2, "last_rate": 0.01, "average_rate": 0.02,
 }  # fmt: skip
