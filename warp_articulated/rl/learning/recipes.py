@@ -17,8 +17,8 @@ WHOLE_EPISODES = {
     "env_clip": 100.0, "iterations": 220,
 }  # fmt: skip
 
-# More noise at first and a firmer bound on gradients: with the usual ones some ants stood still. Two steps: with 16 they
-# learned to walk at best. An entropy that keeps noise from vanishing.
+# More noise at first and a firmer bound on gradients: with the usual ones some ants stood still. Two steps: with 16
+# they learned to walk at best. An entropy that keeps noise from vanishing.
 RUNNING = {
     "horizon": 2, "env_clip": 3.0, "log_std": -0.5, "entropy": 0.03, "actor_rate": 5e-3, "iterations": 3000,
     "average_rate": 0.01,
