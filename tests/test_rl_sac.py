@@ -10,6 +10,7 @@ from rl_batches import make
 from warp_articulated import rl
 from warp_articulated.rl.learning.enhancement import FORMS
 from warp_articulated.rl.learning.replay import Replay, Transitions
+from warp_articulated.rl.learning.review import Review
 from warp_articulated.rl.learning.sac import Actor, Sac
 from warp_articulated.rl.learning.sql import Sql, stein_direction
 
@@ -17,6 +18,7 @@ SMALL = {"num_envs": 4, "hidden": (16, 16), "batch": 16, "warm_up": 12, "updates
 LEARNERS = [(Sac, {"enhancement": form, "enhanced_batch": 8, "actor_every": 2}) for form in FORMS]
 LEARNERS += [(Sac, {"enhancement": "exact", "enhanced_batch": 8, "critic_slopes": 0.1})]
 LEARNERS += [(Sac, {"norm": True, "actor_betas": (0.7, 0.95), "iterations": 20, "last_rate": 0.01})]
+LEARNERS += [(Sac, {"review_every": 2, "review_episodes": 2, "patience": 1})]
 LEARNERS += [(Sql, {"particles": 4, "value_particles": 4})]
 
 
@@ -127,7 +129,8 @@ def test_learning_resumes_to_the_last_bit(algorithm, settings):
     assert ("entropy" in expected[-1]) == (algorithm is Sac)  # the last of two updates need not be one of the actor
     for ours, theirs in zip(second.policy.parameters(), first.policy.parameters(), strict=True):
         assert torch.equal(ours, theirs)
-    assert second.steps == first.steps == 64
+    reviewed = 200 * 7 if "review_every" in settings else 0  # two episodes each, since something was learned
+    assert second.steps == first.steps == 64 + reviewed
 
 
 def score(env, policy):
@@ -190,6 +193,56 @@ def test_layer_norms_and_the_memory_of_adam_are_where_the_settings_say(algorithm
     assert steady.actor_optimiser.param_groups[0]["betas"] == (0.7, 0.95)
     for optimiser in (plain.actor_optimiser, plain.critic_optimiser, steady.critic_optimiser):
         assert optimiser.param_groups[0]["betas"] == (0.9, 0.999)
+
+
+class Pushing(torch.nn.Module):
+    """Always the same action."""
+
+    def __init__(self, action):
+        super().__init__()
+        self.action = torch.nn.Parameter(torch.tensor([action]))
+
+    def forward(self, observation):
+        return self.action.expand(len(observation), 1)
+
+
+def test_a_review_remembers_the_best_policy_and_how_long_ago_it_was():
+    env = make("PendulumReach", 2, n=1, episode_length=20)
+    env.reset(seed=0)
+    before = env.state.q.clone()
+    review = Review(env, Pushing(0.0), episodes=3, patience=2)
+    returns, overdue = [], []
+    for action in (-1.0, 1.0, 0.5, 0.0):
+        assert review.look(Pushing(action)) == 3 * 20  # an episode ends with its time
+        returns.append(review.best_return)
+        overdue.append(review.overdue)
+    rising = score(env, Pushing(1.0))
+    assert returns[0] == pytest.approx(score(env, Pushing(-1.0))) and returns[1:] == pytest.approx([rising] * 3)
+    assert float(review.best.action) == 1.0 and overdue == [False, False, False, True]
+    review.wait_again()
+    assert not review.overdue and float(review.best.action) == 1.0
+    assert torch.equal(env.state.q, before)
+
+
+def test_an_actor_goes_back_to_the_best_policy_when_nothing_better_comes():
+    sac = learner(Sac, review_every=2, review_episodes=1, patience=2, average_rate=0.5)
+    while not sac.learned or sac.iterations % 2:
+        sac.advance()
+    best = copy.deepcopy(sac.policy)
+    assert sac.policy is sac.review.best and sac.review.best_return > -float("inf")
+    sac.review.best_return = float("inf")  # nothing is better than that
+    for _ in range(3):
+        sac.advance()
+        assert not same(sac.actor, best) and same(sac.policy, best)
+    row = sac.advance()
+    assert same(sac.actor, best) and same(sac.average, best) and same(sac.policy, best)
+    assert not sac.actor_optimiser.state and sac.critic_optimiser.state and "best review" in row
+    sac.advance()
+    assert not same(sac.actor, best)
+
+
+def same(one, other):
+    return all(torch.equal(a, b) for a, b in zip(one.parameters(), other.parameters(), strict=True))
 
 
 def test_the_same_seed_learns_the_same_and_another_one_does_not():

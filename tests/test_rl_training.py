@@ -215,6 +215,18 @@ def test_a_learner_takes_over_all_networks_and_nothing_else(algorithm, settings)
     assert second.steps == second.iterations == 0 and not second.actor_optimiser.state
 
 
+def test_a_learner_takes_over_the_best_policy_of_a_reviewed_one():
+    made = make_settings(Sac, {"num_envs": 4, "hidden": (8,), "warm_up": 4, "review_every": 1, "review_episodes": 1})
+    first, second = (Sac(rl.make("Cartpole", 4, device="cpu"), made, seed) for seed in (0, 1))
+    for _ in range(4):
+        first.advance()
+    with torch.no_grad():
+        first.average.net[0].weight.add_(1.0)
+    second.begin_with(first.state_dict())
+    for network in (second.actor, second.average):
+        assert_equal(network.state_dict(), first.policy.state_dict())
+
+
 def test_a_run_may_begin_with_the_networks_of_another(tmp_path):
     first = short(tmp_path / "first")
     other = {"options": {"episode_length": 30}, "seed": 7}

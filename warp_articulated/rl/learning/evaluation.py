@@ -12,7 +12,7 @@ from ..env import Env
 
 @dataclass(frozen=True)
 class Evaluation:
-    """One number per episode, (num_envs,) each."""
+    """One number per episode, (episodes,) each."""
 
     returns: torch.Tensor
     lengths: torch.Tensor
@@ -32,15 +32,18 @@ def evaluate(
     policy: Callable[[torch.Tensor], torch.Tensor],
     seed: int = 0,
     watch: Callable[[torch.Tensor], None] | None = None,
+    episodes: int | None = None,
 ) -> Evaluation:
-    """Play one episode in each environment; the environments' own state does not move.
+    """Play some episodes side by side; the environments' own state does not move.
 
-    watch: called with the positions (num_envs, nq) before every step and after the last one.
+    watch: called with the positions (episodes, nq) before every step and after the last one.
+    episodes: how many; by default as many as there are environments.
     """
-    state = env.fresh(env.num_envs, seed)
-    running = torch.ones(env.num_envs, dtype=torch.bool, device=env.device)
-    returns = torch.zeros(env.num_envs, dtype=env.dtype, device=env.device)
-    lengths = torch.zeros(env.num_envs, dtype=torch.int64, device=env.device)
+    number = env.num_envs if episodes is None else episodes
+    state = env.fresh(number, seed)
+    running = torch.ones(number, dtype=torch.bool, device=env.device)
+    returns = torch.zeros(number, dtype=env.dtype, device=env.device)
+    lengths = torch.zeros(number, dtype=torch.int64, device=env.device)
     sums: dict[str, torch.Tensor] = {}
     for _ in range(env.episode_length):
         if watch:

@@ -12,6 +12,7 @@ from ..env import Env
 from .learner import Learner
 from .networks import Normaliser, follow, frozen, mlp, set_rate
 from .replay import Replay, Transitions
+from .review import Review
 
 USUAL_BETAS = (0.9, 0.999)
 
@@ -44,6 +45,13 @@ class OffPolicySettings:
     average_rate: float = 1.0
     """How far the policy that is evaluated and saved follows the actor in every call of `advance`; farther in the first
     ones, so that it is their mean."""
+    review_every: int | None = None
+    """Calls of `advance` after which this policy is played; the best one is then what is evaluated and saved instead.
+    None: it never is."""
+    review_episodes: int = 16
+    """Of a review; they count as steps."""
+    patience: int = 25
+    """Reviews without a better policy after which the actor goes back to the best one."""
     target_rate: float = 5e-3
     """How far the target critics follow the critics in every update."""
     hidden: tuple[int, ...] = (256, 256)
@@ -86,6 +94,9 @@ class OffPolicy(Learner):
         self.actor = self.make_actor()
         self.average = frozen(self.actor)
         self.average.normaliser = self.seen
+        self.review: Review | None = None
+        if settings.review_every is not None:
+            self.review = Review(env, self.average, settings.review_episodes, settings.patience)
         self.learned = 0
         """Calls of `advance` that learned something."""
         self.replay = Replay(settings.capacity)
@@ -118,7 +129,7 @@ class OffPolicy(Learner):
 
     @property
     def policy(self) -> nn.Module:
-        return self.average
+        return self.review.best if self.review else self.average
 
     def optimisers(self) -> list[torch.optim.Optimizer]:
         """All whose rate falls."""
@@ -127,7 +138,14 @@ class OffPolicy(Learner):
     def parts(self) -> dict[str, Any]:
         # the actors and the critic have the normaliser
         names = ("actor", "average", "critic", "target", "replay", "actor_optimiser", "critic_optimiser")
-        return {name: getattr(self, name) for name in names}
+        own = {"review": self.review} if self.review else {}
+        return {**{name: getattr(self, name) for name in names}, **own}
+
+    def begin_with(self, saved: dict[str, Any]) -> None:
+        super().begin_with(saved)
+        if "part review" in saved:
+            for network in (self.actor, self.average):
+                network.load_state_dict(saved["part review"]["best"])
 
     def state_dict(self) -> dict[str, Any]:
         return {**super().state_dict(), "learned": self.learned}
@@ -150,7 +168,20 @@ class OffPolicy(Learner):
             self.learned += 1
             follow(self.average, self.actor, max(settings.average_rate, 1.0 / self.learned))
         self.iterations += 1
-        return {**self.episodes.collect(), **{name: float(x) for name, x in notes.items()}}
+        row = {**self.episodes.collect(), **{name: float(x) for name, x in notes.items()}}
+        if self.review and self.learned and self.iterations % settings.review_every == 0:
+            self.steps += self.review.look(self.average)
+            row["best review"] = self.review.best_return
+            if self.review.overdue:
+                self._go_back(self.review)
+        return row
+
+    def _go_back(self, review: Review) -> None:
+        """Go on from the best policy, with an optimiser that remembers nothing of where it went."""
+        for network in (self.actor, self.average):
+            follow(network, review.best, 1.0)
+        self.actor_optimiser.state.clear()
+        review.wait_again()
 
     @torch.no_grad()
     def take_step(self) -> Transitions:

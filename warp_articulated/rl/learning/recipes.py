@@ -24,11 +24,16 @@ RUNNING = {
     "average_rate": 0.01,
 }  # fmt: skip
 
+# A robot that already stands needs little noise to begin with. Four steps: with 2, 8 and 16 it followed less closely.
+TROTTING = {
+    "horizon": 4, "log_std": -1.5, "critic_hidden": (128, 128), "iterations": 2500, "average_rate": 0.01,
+}  # fmt: skip
+
 RECIPES: dict[str, dict[str, tuple[float, dict[str, Any]]]] = {
     "shac": {
         "Ant": (300.0, RUNNING),
         "LaikagoStand": (300.0, {"log_std": -1.5}),
-        "LaikagoWalk": (900.0, {"log_std": -1.5}),  # a robot that already stands needs little noise to begin with
+        "LaikagoWalk": (900.0, TROTTING),
         "PendulumReach": (120.0, WHOLE_EPISODES),
     },
 }

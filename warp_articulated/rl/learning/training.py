@@ -26,7 +26,7 @@ from .runlog import RunLog
 OWN = {"num_envs", "first_env", "seed", "threads", "device"}  # of the environments, not options of a task
 COUNTS = {
     "num_envs", "horizon", "iterations", "minibatches", "critic_epochs", "epochs", "batch", "collect", "capacity",
-    "enhanced_batch",
+    "enhanced_batch", "review_every", "review_episodes", "patience",
 }  # fmt: skip
 SHARES = {"gamma", "trace", "target_rate", "average_rate", "last_rate", "real_ratio"}
 EVALUATION_SEED = 1_000_003  # of episodes that no learner begins with
