@@ -57,7 +57,7 @@ REPLAYED: dict[str, Any] = {
 SOFT: dict[str, Any] = {**REPLAYED, "temperature": 0.003}
 # what keeps more of the swings that are found, in trials with two to six links
 STEADY: dict[str, Any] = {
-    **SOFT, "norm": True, "actor_betas": (0.7, 0.95), "actor_every": 2, "last_rate": 0.01, "average_rate": 0.02,
+    **SOFT, "norm": True, "actor_betas": (0.7, 0.95), "actor_every": 2, "last_rate": 0.3, "average_rate": 0.02,
     "review_every": 10, "review_episodes": 1,  # which are all the same
 }  # fmt: skip
 SLOPES: dict[str, Any] = {
