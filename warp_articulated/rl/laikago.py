@@ -104,13 +104,17 @@ class LaikagoWalk(LaikagoStand):
 
     Args:
         num_envs: copies of it.
-        randomise: draw the trunk's mass, the friction and the gains of the drives anew for every episode.
+        randomise: draw the trunk's mass, the gains of the drives, and friction and softness of the ground anew for
+            every episode.
         push: as of LaikagoStand.
         options: as of `Env`.
     """
 
     COMMANDS = ((-0.5, 1.0), (-0.3, 0.3), (-0.6, 0.6))  # least and most of each
     MASS, GAINS, GROUND = (0.8, 1.3), (0.85, 1.15), (0.4, 1.2)  # factor, factor, coefficient of friction
+    # Powers of ten of cfm, and erp. Ground as soft as MuJoCo's usual one acts on these feet like 2 and 0.7: robots that
+    # had only known hard ground fell there as often as in MuJoCo.
+    SOFTNESS, RIGHTING = (-2.0, 0.5), (0.2, 0.8)
 
     def __init__(self, num_envs: int = 1, *, randomise: bool = True, push: float = 0.5, **options):
         super().__init__(num_envs, push=push, **options)
@@ -134,6 +138,8 @@ class LaikagoWalk(LaikagoStand):
             "kp": stiff * usual["kp"],
             "kd": damped * usual["kd"],
             "friction": random.uniform(*self.GROUND, 1).expand(-1, len(self.model.pairs)),
+            "cfm": 10.0 ** random.uniform(*self.SOFTNESS, 1),
+            "erp": random.uniform(*self.RIGHTING, 1),
         }
 
     def observe(self, state: State) -> torch.Tensor:
