@@ -90,6 +90,7 @@ def laikago_rows(files: dict[str, PolicyFile], episodes: int) -> list[dict]:
         for simulator, env in (
             ("ours", rl.make(task, episodes, device="cpu", **fixed)),
             ("MuJoCo", in_mujoco(task, episodes, device="cpu")),
+            ("MuJoCo, stiff ground", in_mujoco(task, episodes, device="cpu", stiff=True)),
         ):
             progress(f"{task}, {simulator}")
             players = {name: file.policy for name, file in own.items()}

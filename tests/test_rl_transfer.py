@@ -212,6 +212,22 @@ def test_laikago_stands_at_the_same_height_as_in_ours():
     assert (heights[0] - heights[1]).abs().max() < 0.01
 
 
+def test_stiff_ground_gives_way_less():
+    """A robot that stands still sinks in by a millimetre or more on MuJoCo's usual ground."""
+    depths = []
+    for stiff in (False, True):
+        env = in_mujoco("LaikagoStand", 1, push=0.0, stiff=stiff)
+        state = env.fresh(1, 1)
+        for _ in range(100):
+            state, _, _ = env.transition(state, torch.zeros(1, 12))
+        data = mujoco.MjData(env.sim.mujoco)
+        data.qpos[:] = transfer.to_mujoco(state.q, state.qd)[0][0]
+        mujoco.mj_forward(env.sim.mujoco, data)
+        assert data.ncon == 4
+        depths.append(-data.contact.dist.min())
+    assert depths[0] > 1e-3 and abs(depths[1]) < 0.2e-3
+
+
 def test_a_robot_that_is_rolled_over_has_fallen_in_mujoco():
     env = in_mujoco("LaikagoStand", 2, push=0.0)
     begin = env.begin

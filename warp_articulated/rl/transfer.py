@@ -101,7 +101,8 @@ def in_mujoco(task: str, num_envs: int = 1, **options) -> Env:
     Args:
         task: its name.
         num_envs: copies of it.
-        options: as of the task's class; dt, s, and substeps are those of MuJoCo, 1 ms and 20 by default.
+        options: as of the task's class; dt, s, and substeps are those of MuJoCo, 1 ms and 20 by default. stiff=True:
+            the ground is as hard as that of our tasks, not as soft as MuJoCo's usual one.
     """
     if task not in MUJOCO_TASKS:
         raise ValueError(f"task is {task!r}; MuJoCo has one of {', '.join(MUJOCO_TASKS)}.")
@@ -115,9 +116,9 @@ def in_mujoco(task: str, num_envs: int = 1, **options) -> Env:
 class MujocoSimulator(Simulator):
     """A Laikago's Simulator whose steps MuJoCo makes; its queries, such as link_poses, are ours."""
 
-    def __init__(self, model: Model, num_envs: int, **options):
+    def __init__(self, model: Model, num_envs: int, stiff: bool = False, **options):
         super().__init__(model, num_envs, **options)
-        self.mujoco = mujoco_laikago(model, self.dt)
+        self.mujoco = mujoco_laikago(model, self.dt, stiff)
         self._scratch = mujoco.MjData(self.mujoco)
 
     def step(self, q, qd, u=None, *, substeps: int | None = None, params: Mapping | None = None):
@@ -138,10 +139,10 @@ class MujocoSimulator(Simulator):
         return tuple(x.to(q) for x in from_mujoco(qpos, qvel))
 
 
-def mujoco_laikago(model: Model, dt: float) -> mujoco.MjModel:
+def mujoco_laikago(model: Model, dt: float, stiff: bool = False) -> mujoco.MjModel:
     """The Laikago's URDF file as MuJoCo reads it, on a free joint, with the drives and the friction of our model.
 
-    Only toes touch the ground, as soft as MuJoCo's defaults are. Drives are MuJoCo's position actuators: kp acts
+    Only toes touch the ground, as soft as MuJoCo's defaults are, or `stiff`: one that gives way for 4 dt only. Drives are MuJoCo's position actuators: kp acts
     explicitly, kd implicitly, with the effort limits of ours. Ours act implicitly in both; at 1 ms that is no matter.
     """
     spec = mujoco.MjSpec.from_file(str(_folder() / "laikago.urdf"))
@@ -165,6 +166,8 @@ def mujoco_laikago(model: Model, dt: float) -> mujoco.MjModel:
         )  # fmt: skip
     m = spec.compile()
     m.dof_damping[:], m.dof_armature[:] = model.damping, model.armature
+    if stiff:
+        m.geom_solref[:], m.geom_solimp[:, :2] = (4.0 * dt, 1.0), (0.99, 0.999)
     hinges = tuple(m.joint(j).name for j in range(1, m.njnt))
     if hinges != tuple(model.drive_names):
         raise RuntimeError(f"MuJoCo has the joints in the order {', '.join(hinges)}; ours is another one.")
