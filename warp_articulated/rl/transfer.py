@@ -142,8 +142,9 @@ class MujocoSimulator(Simulator):
 def mujoco_laikago(model: Model, dt: float, stiff: bool = False) -> mujoco.MjModel:
     """The Laikago's URDF file as MuJoCo reads it, on a free joint, with the drives and the friction of our model.
 
-    Only toes touch the ground, as soft as MuJoCo's defaults are, or `stiff`: one that gives way for 4 dt only. Drives are MuJoCo's position actuators: kp acts
-    explicitly, kd implicitly, with the effort limits of ours. Ours act implicitly in both; at 1 ms that is no matter.
+    Only toes touch the ground, as soft as MuJoCo's defaults are, or `stiff`: it then gives way for 4 dt only. Drives
+    are MuJoCo's position actuators: kp acts explicitly, kd implicitly, with the effort limits of ours. Ours act
+    implicitly in both; at 1 ms that is no matter.
     """
     spec = mujoco.MjSpec.from_file(str(_folder() / "laikago.urdf"))
     spec.option.timestep, spec.option.gravity = dt, model.gravity
