@@ -48,7 +48,7 @@ LINKS = range(1, 8)
 PENDULUM_SECONDS = {1: 60.0, 2: 60.0, 3: 150.0, 4: 90.0, 5: 90.0, 6: 120.0, 7: 180.0}
 STEADY_SECONDS = {1: 60.0, 2: 150.0, 3: 180.0, 4: 240.0, 5: 300.0, 6: 240.0, 7: 240.0}
 SLOPES_SECONDS = {1: 60.0, 2: 240.0, 3: 240.0, 4: 300.0, 5: 300.0, 6: 300.0, 7: 360.0}
-SECONDS = {"enhanced": STEADY_SECONDS, "sac": STEADY_SECONDS, "slopes": SLOPES_SECONDS}
+SECONDS = {"enhanced": STEADY_SECONDS, "mbpo": STEADY_SECONDS, "sac": STEADY_SECONDS, "slopes": SLOPES_SECONDS}
 """By method, of those that have more time."""
 REPLAYED: dict[str, Any] = {
     "gamma": 0.97, "num_envs": 64, "updates": 8, "rate": 1e-3, "target_rate": 0.02, "average_rate": 0.05,
@@ -65,14 +65,14 @@ SLOPES: dict[str, Any] = {
     "enhancement": "exact", "enhanced_batch": 128, "critic_slopes": 0.1,
 }  # fmt: skip
 IMAGINED: dict[str, Any] = {
-    **SOFT, "num_envs": 16, "updates": 16, "retrain_every": 1000, "branches": 10_000, "imagined": 20_000,
+    **STEADY, "num_envs": 16, "updates": 16, "retrain_every": 1000, "branches": 10_000, "imagined": 20_000,
 }  # fmt: skip
 METHODS: dict[str, tuple[str, float, dict[str, Any]]] = {
     "shac": ("shac", 1.8, {}),
     "enhanced": ("sac", 10.5, {**STEADY, "enhancement": "exact", "enhanced_batch": 128}),
     "slopes": ("sac", 7.5, SLOPES),
     "paper form": ("sac", 12.0, {**SOFT, "enhancement": "paper"}),
-    "mbpo": ("mbpo", 9.0, IMAGINED),
+    "mbpo": ("mbpo", 7.0, IMAGINED),
     "sac": ("sac", 12.0, STEADY),
     "sql": ("sql", 6.5, {**REPLAYED, "temperature": 0.01}),
     "ppo": ("ppo", 0.0, {}),
