@@ -18,8 +18,9 @@ SMALL = {"num_envs": 4, "hidden": (16, 16), "batch": 16, "warm_up": 12, "updates
 LEARNERS = [(Sac, {"enhancement": form, "enhanced_batch": 8, "actor_every": 2}) for form in FORMS]
 LEARNERS += [(Sac, {"enhancement": "exact", "enhanced_batch": 8, "critic_slopes": 0.1})]
 LEARNERS += [(Sac, {"norm": True, "actor_betas": (0.7, 0.95), "iterations": 20, "last_rate": 0.01})]
-LEARNERS += [(Sac, {"review_every": 2, "review_episodes": 2, "patience": 1})]
-LEARNERS += [(Sql, {"particles": 4, "value_particles": 4})]
+REVIEWS = {"review_every": 2, "review_episodes": 2, "patience": 1}
+LEARNERS += [(Sac, REVIEWS)]
+LEARNERS += [(Sql, {"particles": 4, "value_particles": 4, **more}) for more in ({}, REVIEWS)]
 
 
 def learner(algorithm, seed=0, task="PendulumReach", **settings):
@@ -127,8 +128,9 @@ def test_learning_resumes_to_the_last_bit(algorithm, settings):
     found = [second.advance() for _ in range(4)]
     assert found == expected and "critic loss" in expected[-1]
     assert ("entropy" in expected[-1]) == (algorithm is Sac)  # the last of two updates need not be one of the actor
-    for ours, theirs in zip(second.policy.parameters(), first.policy.parameters(), strict=True):
-        assert torch.equal(ours, theirs)
+    for name in ("actor", "average", "policy", "seen"):
+        ours, theirs = (getattr(x, name).state_dict() for x in (second, first))
+        assert ours.keys() == theirs.keys() and all(torch.equal(ours[key], theirs[key]) for key in ours)
     reviewed = 200 * 7 if "review_every" in settings else 0  # two episodes each, since something was learned
     assert second.steps == first.steps == 64 + reviewed
 
@@ -213,7 +215,7 @@ def test_a_review_remembers_the_best_policy_and_how_long_ago_it_was():
     review = Review(env, Pushing(0.0), episodes=3, patience=2)
     returns, overdue = [], []
     for action in (-1.0, 1.0, 0.5, 0.0):
-        assert review.look(Pushing(action)) == 3 * 20  # an episode ends with its time
+        assert int(review.look(Pushing(action)).lengths.sum()) == 3 * 20  # an episode ends with its time
         returns.append(review.best_return)
         overdue.append(review.overdue)
     rising = score(env, Pushing(1.0))
@@ -224,25 +226,37 @@ def test_a_review_remembers_the_best_policy_and_how_long_ago_it_was():
     assert torch.equal(env.state.q, before)
 
 
-def test_an_actor_goes_back_to_the_best_policy_when_nothing_better_comes():
-    sac = learner(Sac, review_every=2, review_episodes=1, patience=2, average_rate=0.5)
-    while not sac.learned or sac.iterations % 2:
-        sac.advance()
-    best = copy.deepcopy(sac.policy)
-    assert sac.policy is sac.review.best and sac.review.best_return > -float("inf")
-    sac.review.best_return = float("inf")  # nothing is better than that
-    for _ in range(3):
-        sac.advance()
-        assert not same(sac.actor, best) and same(sac.policy, best)
-    row = sac.advance()
-    assert same(sac.actor, best) and same(sac.average, best) and same(sac.policy, best)
-    assert not sac.actor_optimiser.state and sac.critic_optimiser.state and "best review" in row
-    sac.advance()
-    assert not same(sac.actor, best)
+def test_returns_that_are_no_numbers_are_never_the_best(monkeypatch):
+    env = make("PendulumReach", 2, n=1, episode_length=3)
+    monkeypatch.setattr(env, "reward", lambda before, action, after: action[:, 0] / 0.0)
+    review = Review(env, Pushing(0.0), episodes=1, patience=1)
+    for action in (1.0, 0.0):  # infinite, and not a number
+        review.look(Pushing(action))
+    assert not review.found and not review.overdue
 
 
-def same(one, other):
-    return all(torch.equal(a, b) for a, b in zip(one.parameters(), other.parameters(), strict=True))
+@pytest.mark.parametrize("algorithm", [Sac, Sql])
+def test_an_actor_goes_back_to_the_best_policy_when_nothing_better_comes(algorithm):
+    learning = learner(algorithm, review_every=2, review_episodes=1, patience=20, average_rate=0.5)
+    assert learning.policy is learning.average  # an untrained network is no better
+    while not learning.learned or learning.iterations % 2:
+        learning.advance()
+    seen = learning.replay.all().observation.clone()  # the ring goes round
+    acted = learning.policy(seen)
+    assert learning.policy is learning.review.best and learning.review.found
+    learning.review.best_return = 1e9  # nothing is better than that
+    for _ in range(39):
+        learning.advance()
+        assert (learning.actor(seen) - acted).abs().max() > 1e-4 and torch.equal(learning.policy(seen), acted)
+    assert (learning.seen(seen) - learning.policy.normaliser(seen)).abs().max() > 0.1  # it has seen more since then
+    row = learning.advance()
+    for network in (learning.actor, learning.average):
+        assert (network(seen) - acted).abs().max() < 1e-5
+    assert row["best review"] == 1e9 and row["review"] < 2.0
+    assert not learning.actor_optimiser.state and learning.critic_optimiser.state
+    assert learning.reviewed == 21 * 100 and learning.steps == 4 * learning.iterations + learning.reviewed
+    learning.advance()
+    assert (learning.actor(seen) - acted).abs().max() > 1e-5
 
 
 def test_the_same_seed_learns_the_same_and_another_one_does_not():

@@ -32,6 +32,18 @@ def test_parameters_differ_between_environments_and_count():
     assert torch.equal(ours.qd, expected[1])
 
 
+def test_parameters_are_drawn_from_the_ranges_that_the_task_has():
+    env = make("LaikagoWalk", 64)
+    drawn, usual = env.fresh(64, 0).params, env.sim.params
+    for value, (low, high) in (
+        (drawn["mass"][:, 0] / usual["mass"][0, 0], env.MASS), (drawn["kp"] / usual["kp"][:1], env.GAINS),
+        (drawn["kd"] / usual["kd"][:1], env.GAINS), (drawn["friction"], env.GROUND),
+        (drawn["cfm"].log10(), env.SOFTNESS), (drawn["erp"], env.RIGHTING),
+    ):  # fmt: skip
+        edge = 0.2 * (high - low)
+        assert low - 1e-6 <= value.min() < low + edge and high - edge < value.max() <= high + 1e-6
+
+
 def test_parameters_are_drawn_anew_where_an_episode_begins():
     env = make("LaikagoWalk", 3)
     env.reset()

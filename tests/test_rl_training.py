@@ -220,11 +220,25 @@ def test_a_learner_takes_over_the_best_policy_of_a_reviewed_one():
     first, second = (Sac(rl.make("Cartpole", 4, device="cpu"), made, seed) for seed in (0, 1))
     for _ in range(4):
         first.advance()
-    with torch.no_grad():
-        first.average.net[0].weight.add_(1.0)
+    seen = first.replay.all()
+    best = first.policy(seen.observation)
+    for _ in range(40):
+        first.review.best_return = 1e9  # the best one stays what it is, and its normaliser gets old
+        first.advance()
+    value = first.critic(seen.observation, seen.action)
     second.begin_with(first.state_dict())
-    for network in (second.actor, second.average):
-        assert_equal(network.state_dict(), first.policy.state_dict())
+    for policy in (second.actor, second.average, second.policy):
+        assert (policy(seen.observation) - best).abs().max() < 1e-5
+    assert torch.equal(second.critic(seen.observation, seen.action), value)
+
+
+def test_what_was_saved_of_another_version_of_a_task_is_told():
+    made = make_settings(Sac, {"num_envs": 2, "hidden": (8,), "capacity": 10})
+    learner = Sac(rl.make("LaikagoWalk", 2, device="cpu"), made, 0)
+    saved = learner.state_dict()
+    del saved["environments"]["params"]["cfm"]
+    with pytest.raises(ValueError, match=r"another LaikagoWalk, whose episodes differ in cfm: .* begin with"):
+        learner.load_state_dict(saved)
 
 
 def test_a_run_may_begin_with_the_networks_of_another(tmp_path):

@@ -105,15 +105,15 @@ class LaikagoWalk(LaikagoStand):
     Args:
         num_envs: copies of it.
         randomise: draw the trunk's mass, the gains of the drives, and friction and softness of the ground anew for
-            every episode.
+            every episode. Joint limits get as soft as the ground.
         push: as of LaikagoStand.
         options: as of `Env`.
     """
 
     COMMANDS = ((-0.5, 1.0), (-0.3, 0.3), (-0.6, 0.6))  # least and most of each
     MASS, GAINS, GROUND = (0.8, 1.3), (0.85, 1.15), (0.4, 1.2)  # factor, factor, coefficient of friction
-    # Powers of ten of cfm, and erp. Ground as soft as MuJoCo's usual one acts on these feet like 2 and 0.7: robots that
-    # had only known hard ground fell there as often as in MuJoCo.
+    # The power of ten that cfm is, and erp. A robot that had only known hard ground fell with cfm = 2 and erp = 0.7 as
+    # often as on MuJoCo's usual ground, and drifted as much.
     SOFTNESS, RIGHTING = (-2.0, 0.5), (0.2, 0.8)
 
     def __init__(self, num_envs: int = 1, *, randomise: bool = True, push: float = 0.5, **options):

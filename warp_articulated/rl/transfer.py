@@ -102,7 +102,7 @@ def in_mujoco(task: str, num_envs: int = 1, **options) -> Env:
         task: its name.
         num_envs: copies of it.
         options: as of the task's class; dt, s, and substeps are those of MuJoCo, 1 ms and 20 by default. stiff=True:
-            the ground is as hard as that of our tasks, not as soft as MuJoCo's usual one.
+            the ground gives way for 4 dt only; MuJoCo's usual one, for 20 ms, is softer than that of our tasks.
     """
     if task not in MUJOCO_TASKS:
         raise ValueError(f"task is {task!r}; MuJoCo has one of {', '.join(MUJOCO_TASKS)}.")

@@ -104,6 +104,14 @@ class Learner:
 
     def load_state_dict(self, saved: dict[str, Any]) -> None:
         """Go on from what `state_dict` returned."""
+        fresh, environments = self.env.fresh(1, 0), saved["environments"]
+        for group in ("memory", "params"):
+            changed = getattr(fresh, group).keys() ^ environments[group].keys()
+            if changed:
+                raise ValueError(
+                    f"What was saved is of another {type(self.env).__name__}, whose episodes differ in "
+                    f"{', '.join(sorted(changed))}: it cannot go on, but a new run may begin with its networks."
+                )
         self.steps, self.iterations = saved["steps"], saved["iterations"]
         self.generator.set_state(saved["generator"].cpu())
         torch.set_rng_state(saved["torch"].cpu())

@@ -66,7 +66,7 @@ class Mbpo(Sac):
         self.model_optimiser = torch.optim.AdamW(self.model.parameters(), settings.model_rate, weight_decay=decay)
         self.imagined = Replay(settings.imagined)
         self.trained_at = -settings.retrain_every
-        """Steps at which the model was trained last."""
+        """Collected steps at which the model was trained last."""
         self.notes: dict[str, float] = {}
 
     def parts(self) -> dict[str, Any]:
@@ -81,10 +81,15 @@ class Mbpo(Sac):
         self.trained_at = saved["trained_at"]
 
     @property
+    def collected(self) -> int:
+        """Steps that were learned from: those of reviews were not."""
+        return self.steps - self.reviewed
+
+    @property
     def length(self) -> int:
         """Steps that are imagined from a state at present."""
         s = self.settings
-        share = (self.steps - s.length_from) / max(1, s.length_to - s.length_from)
+        share = (self.collected - s.length_from) / max(1, s.length_to - s.length_from)
         return round(s.length_first + min(1.0, max(0.0, share)) * (s.length_last - s.length_first))
 
     def advance(self) -> dict[str, float]:
@@ -93,8 +98,8 @@ class Mbpo(Sac):
 
     def take_step(self) -> Transitions:
         transitions = super().take_step()
-        if self.steps >= max(self.settings.warm_up, self.trained_at + self.settings.retrain_every):
-            self.trained_at = self.steps
+        if self.collected >= max(self.settings.warm_up, self.trained_at + self.settings.retrain_every):
+            self.trained_at = self.collected
             self.learn_model()
             self.imagine()
         return transitions

@@ -41,8 +41,11 @@ class Normaliser(nn.Module):
         self.register_buffer("variance", torch.ones(size))
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        scaled = (x - self.mean) / torch.sqrt(self.variance + LEAST_VARIANCE)
-        return scaled.clamp(-MOST, MOST)
+        return ((x - self.mean) / self.scale()).clamp(-MOST, MOST)
+
+    def scale(self) -> torch.Tensor:
+        """(size,) what 1 in an answer means."""
+        return torch.sqrt(self.variance + LEAST_VARIANCE)
 
     @torch.no_grad()
     def see(self, x: torch.Tensor) -> None:
@@ -76,6 +79,25 @@ def follow(target: nn.Module, network: nn.Module, rate: float) -> None:
     """Move the target's weights towards the network's by `rate` of their difference."""
     for old, new in zip(target.parameters(), network.parameters()):
         old.lerp_(new, rate)
+
+
+@torch.no_grad()
+def act_like(network: nn.Module, source: nn.Module) -> None:
+    """Give a network the weights of another one, so that both do the same, each behind its own normaliser.
+
+    Both have `normaliser` and `net`, whose first layer sees normalised observations first. It takes up the difference
+    of the normalisers: with the plain weights, a policy of a chaotic task would be another one. But for numbers that a
+    normaliser cuts off.
+    """
+    for mine, theirs in zip(network.parameters(), source.parameters()):
+        mine.copy_(theirs)
+    new, old = network.normaliser, source.normaliser
+    if not (isinstance(new, Normaliser) and isinstance(old, Normaliser)):
+        return
+    first: nn.Linear = network.net[0]  # type: ignore[index, assignment]
+    seen = first.weight[:, : len(new.mean)]
+    first.bias.add_(seen @ ((new.mean - old.mean) / old.scale()))
+    seen.mul_(new.scale() / old.scale())
 
 
 def set_rate(optimiser: torch.optim.Optimizer, rate: float, done: int, iterations: int, last: float = 0.1) -> None:

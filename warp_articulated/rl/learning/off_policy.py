@@ -10,7 +10,7 @@ from torch import nn
 
 from ..env import Env
 from .learner import Learner
-from .networks import Normaliser, follow, frozen, mlp, set_rate
+from .networks import Normaliser, act_like, follow, frozen, mlp, set_rate
 from .replay import Replay, Transitions
 from .review import Review
 
@@ -49,7 +49,7 @@ class OffPolicySettings:
     """Calls of `advance` after which this policy is played; the best one is then what is evaluated and saved instead.
     None: it never is."""
     review_episodes: int = 16
-    """Of a review; they count as steps."""
+    """Of a review. They count as steps, also for train's `steps`."""
     patience: int = 25
     """Reviews without a better policy after which the actor goes back to the best one."""
     target_rate: float = 5e-3
@@ -97,6 +97,8 @@ class OffPolicy(Learner):
         self.review: Review | None = None
         if settings.review_every is not None:
             self.review = Review(env, self.average, settings.review_episodes, settings.patience)
+        self.reviewed = 0
+        """Steps of reviews so far; `steps` has them, too."""
         self.learned = 0
         """Calls of `advance` that learned something."""
         self.replay = Replay(settings.capacity)
@@ -129,7 +131,7 @@ class OffPolicy(Learner):
 
     @property
     def policy(self) -> nn.Module:
-        return self.review.best if self.review else self.average
+        return self.review.best if self.review and self.review.found else self.average
 
     def optimisers(self) -> list[torch.optim.Optimizer]:
         """All whose rate falls."""
@@ -144,15 +146,17 @@ class OffPolicy(Learner):
     def begin_with(self, saved: dict[str, Any]) -> None:
         super().begin_with(saved)
         if "part review" in saved:
-            for network in (self.actor, self.average):
-                network.load_state_dict(saved["part review"]["best"])
+            best = frozen(self.actor)
+            best.load_state_dict(saved["part review"]["best"])
+            self._go_on_from(best)
 
     def state_dict(self) -> dict[str, Any]:
-        return {**super().state_dict(), "learned": self.learned}
+        return {**super().state_dict(), "learned": self.learned, "reviewed": self.reviewed}
 
     def load_state_dict(self, saved: dict[str, Any]) -> None:
         super().load_state_dict(saved)
         self.learned = saved["learned"]
+        self.reviewed = saved.get("reviewed", 0)  # which runs from before reviews do not have
 
     def advance(self) -> dict[str, float]:
         settings = self.settings
@@ -170,18 +174,25 @@ class OffPolicy(Learner):
         self.iterations += 1
         row = {**self.episodes.collect(), **{name: float(x) for name, x in notes.items()}}
         if self.review and self.learned and self.iterations % settings.review_every == 0:
-            self.steps += self.review.look(self.average)
-            row["best review"] = self.review.best_return
-            if self.review.overdue:
-                self._go_back(self.review)
+            row |= self._review(self.review)
         return row
 
-    def _go_back(self, review: Review) -> None:
-        """Go on from the best policy, with an optimiser that remembers nothing of where it went."""
+    def _review(self, review: Review) -> dict[str, float]:
+        """Play the policy, and go back to the best one if none was better for long; returns what to log."""
+        found = review.look(self.average)
+        played = int(found.lengths.sum())
+        self.steps += played
+        self.reviewed += played
+        if review.overdue:
+            self._go_on_from(review.best)
+            review.wait_again()
+        return {"review": float(found.returns.mean()), "best review": review.best_return}
+
+    def _go_on_from(self, policy: nn.Module) -> None:
+        """Let the actor act like this policy, with an optimiser that remembers nothing of where it went."""
         for network in (self.actor, self.average):
-            follow(network, review.best, 1.0)
+            act_like(network, policy)
         self.actor_optimiser.state.clear()
-        review.wait_again()
 
     @torch.no_grad()
     def take_step(self) -> Transitions:

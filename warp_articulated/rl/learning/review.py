@@ -14,7 +14,7 @@ from typing import Any
 from torch import nn
 
 from ..env import Env
-from .evaluation import evaluate
+from .evaluation import Evaluation, evaluate
 from .networks import frozen
 
 REVIEW_SEED = 2_000_003  # of episodes that neither a learner begins with nor an evaluation plays
@@ -25,7 +25,7 @@ class Review:
 
     Args:
         env: whose episodes; its own state does not move.
-        policy: the first one.
+        policy: what policies are like.
         episodes: of a review.
         patience: reviews without a better policy after which `overdue` is true.
     """
@@ -33,25 +33,31 @@ class Review:
     def __init__(self, env: Env, policy: nn.Module, episodes: int, patience: int):
         self.env, self.episodes, self.patience = env, episodes, patience
         self.best = frozen(policy)
-        """The best policy that was reviewed, with the normaliser that it had then; the first one before any review."""
+        """The best policy that was reviewed, with the normaliser that it had then."""
         self.best_return = -math.inf
         """Mean return of the best policy."""
         self.waited = 0
-        """Reviews since the best one, or since `overdue` was last answered by `wait_again`."""
+        """Reviews since the best one, or since `wait_again`."""
 
-    def look(self, policy: nn.Module) -> int:
-        """Play a policy, and remember it if none was better; returns the control steps of all episodes."""
+    def look(self, policy: nn.Module) -> Evaluation:
+        """Play a policy, and remember it if none was better."""
         found = evaluate(self.env, policy, REVIEW_SEED, episodes=self.episodes)
         value = float(found.returns.mean())
         self.waited += 1
-        if value > self.best_return:
+        if math.isfinite(value) and value > self.best_return:
             self.best.load_state_dict(policy.state_dict())
             self.best_return, self.waited = value, 0
-        return int(found.lengths.sum())
+        return found
+
+    @property
+    def found(self) -> bool:
+        """Whether any policy was reviewed."""
+        return math.isfinite(self.best_return)
 
     @property
     def overdue(self) -> bool:
-        return self.waited >= self.patience
+        """Whether it is time to go back to the best policy."""
+        return self.found and self.waited >= self.patience
 
     def wait_again(self) -> None:
         self.waited = 0
