@@ -151,15 +151,23 @@ def report(results: dict) -> dict[str, str]:
 
 
 def _headline(results: dict) -> str:
-    there = {row["policy"]: row for row in results["ant"] if row["simulator"] == "Ant-v5"}
-    if "ant_shac" not in there:
-        return "ant_shac was not played."
-    ours, rest = there["ant_shac"], there[NOTHING]
-    return (
-        f"In Gymnasium's Ant-v5 on MuJoCo, {len(ours['returns'])} episodes, a careful ant that learned to run by "
-        f"SHAC has a return of {spread(ours['returns'])} and gets {np.mean(ours['forward']):.0f} m forward; "
-        f"doing nothing is worth {np.mean(rest['returns']):.0f}."
-    )
+    ants = {row["policy"]: row for row in results["ant"] if row["simulator"] == "Ant-v5"}
+    walks = {row["simulator"]: row for row in results["laikago"] if row["policy"] == "laikago_walk_shac"}
+    sentences = []
+    if "ant_shac" in ants:
+        ours, rest = ants["ant_shac"], ants[NOTHING]
+        sentences.append(
+            f"In Gymnasium's Ant-v5 on MuJoCo, {len(ours['returns'])} episodes, a careful ant that learned to run by "
+            f"SHAC has a return of {spread(ours['returns'])} and gets {np.mean(ours['forward']):.0f} m forward; "
+            f"doing nothing is worth {np.mean(rest['returns']):.0f}."
+        )
+    if walks:
+        here, there = walks["ours"], walks["MuJoCo"]
+        sentences.append(
+            f"A Laikago that learned to walk by SHAC falls in {there['falls']} of {len(there['returns'])} episodes in "
+            f"MuJoCo, and has a return of {spread(there['returns'])}; here it has {spread(here['returns'])}."
+        )
+    return " ".join(sentences) or "Neither ant_shac nor laikago_walk_shac was played."
 
 
 def _mean(row: dict, measure: str) -> float | str:
