@@ -18,7 +18,9 @@ LABELS = {
     "slopes": "SAC, enhanced, critics with slopes",
     "paper form": "SAC, enhanced (paper's form)",
     "mbpo": "MBPO",
+    "mbpo reviewed": "MBPO, with reviews",
     "sac": "SAC",
+    "sac reviewed": "SAC, with reviews",
     "sql": "SQL",
     "ppo": "PPO",
 }
