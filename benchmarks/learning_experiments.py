@@ -1,8 +1,8 @@
 """What learning.py trains: tasks, algorithms, settings and time limits.
 
 SHAC was tuned on seeds 0 to 2 of the ant and on seed 0 of the rest, enhanced SAC on seeds 0 and 1 and MBPO on seed 0 of
-some pendulums. SAC and MBPO on pendulums have the settings of enhanced SAC, the other learners with a replay what it had
-at first, PPO its own defaults.
+some pendulums. With reviews, SAC and MBPO have the settings of enhanced SAC; the other learners with a replay have what
+it had at first, PPO its own defaults.
 """
 
 from __future__ import annotations
@@ -61,8 +61,8 @@ REPLAYED: dict[str, Any] = {
 SOFT: dict[str, Any] = {**REPLAYED, "temperature": 0.003}
 # what keeps more of the swings that are found, in trials with two to six links
 STEADY: dict[str, Any] = {
-    **SOFT, "gamma": 1.0, "norm": True, "actor_betas": (0.7, 0.95), "actor_every": 2, "last_rate": 0.3, "average_rate": 0.02,
-    "review_every": 10, "review_episodes": 1,  # which are all the same
+    **SOFT, "gamma": 1.0, "norm": True, "actor_betas": (0.7, 0.95), "actor_every": 2, "last_rate": 0.3,
+    "average_rate": 0.02, "review_every": 10, "review_episodes": 1,  # which are all the same
 }  # fmt: skip
 SLOPES: dict[str, Any] = {
     **REPLAYED, "gamma": 1.0, "target_rate": 0.05, "average_rate": 0.1, "temperature": 0.001, "warm_up": 1500,
