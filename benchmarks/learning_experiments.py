@@ -47,7 +47,7 @@ HORIZONS = [
 
 LINKS = range(1, 8)
 PENDULUM_SECONDS = {1: 60.0, 2: 60.0, 3: 150.0, 4: 90.0, 5: 90.0, 6: 120.0, 7: 180.0}
-STEADY_SECONDS = {1: 60.0, 2: 150.0, 3: 180.0, 4: 240.0, 5: 480.0, 6: 300.0, 7: 180.0}
+STEADY_SECONDS = {1: 60.0, 2: 150.0, 3: 180.0, 4: 480.0, 5: 480.0, 6: 300.0, 7: 180.0}
 SLOPES_SECONDS = {1: 60.0, 2: 240.0, 3: 240.0, 4: 300.0, 5: 300.0, 6: 300.0, 7: 360.0}
 SECONDS = {
     "enhanced": STEADY_SECONDS, "slopes": SLOPES_SECONDS, "mbpo reviewed": STEADY_SECONDS,
