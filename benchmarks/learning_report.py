@@ -124,7 +124,8 @@ def _pendulum_time(runs: dict) -> str:
             lines.append([LABELS[method], *(_times(f, GOOD * _most(n), _stayed) for f, n in zip(found, LINKS))])
     limits = [["limit", *(f"{PENDULUM_SECONDS[n] / 60:g}" for n in LINKS)]]
     for method, seconds in SECONDS.items():
-        limits.append([f"limit of {LABELS[method]}", *(f"{seconds[n] / 60:g}" for n in LINKS)])
+        if any(f"pendulum {n} {method}" in runs for n in LINKS):
+            limits.append([f"limit of {LABELS[method]}", *(f"{seconds[n] / 60:g}" for n in LINKS)])
     return table(["", *(f"n = {n}" for n in LINKS)], [*lines, *limits]) if lines else ""
 
 
