@@ -119,6 +119,16 @@ def test_imagined_steps_grow_longer_and_end():
     assert learner.imagined.added == 30 and learner.imagined.all().terminated.all()
 
 
+def test_steps_of_reviews_do_not_count_for_the_model():
+    plain, reviewed = small(), small(review_every=1, review_episodes=2)
+    for learner in (plain, reviewed):
+        for _ in range(12):
+            learner.advance()
+    assert reviewed.reviewed > 0 and reviewed.steps == plain.steps + reviewed.reviewed
+    assert reviewed.collected == plain.collected == plain.steps and reviewed.length == plain.length
+    assert reviewed.trained_at == plain.trained_at > 0
+
+
 def test_updates_learn_from_both_kinds_of_steps():
     learner = small(batch=40, real_ratio=0.25)
     for _ in range(12):
