@@ -48,11 +48,7 @@ HORIZONS = [
 LINKS = range(1, 8)
 PENDULUM_SECONDS = {1: 60.0, 2: 60.0, 3: 150.0, 4: 90.0, 5: 90.0, 6: 120.0, 7: 180.0}
 STEADY_SECONDS = {1: 60.0, 2: 150.0, 3: 180.0, 4: 480.0, 5: 480.0, 6: 300.0, 7: 180.0}
-SLOPES_SECONDS = {1: 60.0, 2: 240.0, 3: 240.0, 4: 300.0, 5: 300.0, 6: 300.0, 7: 360.0}
-SECONDS = {
-    "enhanced": STEADY_SECONDS, "slopes": SLOPES_SECONDS, "mbpo reviewed": STEADY_SECONDS,
-    "sac reviewed": STEADY_SECONDS,
-}  # fmt: skip
+SECONDS = dict.fromkeys(("enhanced", "mbpo reviewed", "sac reviewed"), STEADY_SECONDS)
 """By method, of those that have more time."""
 REPLAYED: dict[str, Any] = {
     "gamma": 0.97, "num_envs": 64, "updates": 8, "rate": 1e-3, "target_rate": 0.02, "average_rate": 0.05,
@@ -64,17 +60,12 @@ STEADY: dict[str, Any] = {
     **SOFT, "gamma": 1.0, "norm": True, "actor_betas": (0.7, 0.95), "actor_every": 2, "last_rate": 0.3,
     "average_rate": 0.02, "review_every": 10, "review_episodes": 1,  # which are all the same
 }  # fmt: skip
-SLOPES: dict[str, Any] = {
-    **REPLAYED, "gamma": 1.0, "target_rate": 0.05, "average_rate": 0.1, "temperature": 0.001, "warm_up": 1500,
-    "enhancement": "exact", "enhanced_batch": 128, "critic_slopes": 0.1,
-}  # fmt: skip
 IMAGINED: dict[str, Any] = {
     "num_envs": 16, "updates": 16, "retrain_every": 1000, "branches": 10_000, "imagined": 20_000,
 }  # fmt: skip
 METHODS: dict[str, tuple[str, float, dict[str, Any]]] = {
     "shac": ("shac", 1.8, {}),
     "enhanced": ("sac", 10.5, {**STEADY, "enhancement": "exact", "enhanced_batch": 128}),
-    "slopes": ("sac", 7.5, SLOPES),
     "paper form": ("sac", 12.0, {**SOFT, "enhancement": "paper"}),
     "mbpo": ("mbpo", 9.0, {**SOFT, **IMAGINED}),
     "mbpo reviewed": ("mbpo", 7.0, {**STEADY, **IMAGINED, "gamma": 0.97}),

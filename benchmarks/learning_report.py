@@ -15,7 +15,6 @@ PAPER = {
 LABELS = {
     "shac": "SHAC",
     "enhanced": "SAC, enhanced (exact)",
-    "slopes": "SAC, enhanced, critics with slopes",
     "paper form": "SAC, enhanced (paper's form)",
     "mbpo": "MBPO",
     "mbpo reviewed": "MBPO, with reviews",

@@ -16,7 +16,6 @@ from warp_articulated.rl.learning.sql import Sql, stein_direction
 
 SMALL = {"num_envs": 4, "hidden": (16, 16), "batch": 16, "warm_up": 12, "updates": 2, "capacity": 40}
 LEARNERS = [(Sac, {"enhancement": form, "enhanced_batch": 8, "actor_every": 2}) for form in FORMS]
-LEARNERS += [(Sac, {"enhancement": "exact", "enhanced_batch": 8, "critic_slopes": 0.1})]
 LEARNERS += [(Sac, {"norm": True, "actor_betas": (0.7, 0.95), "iterations": 20, "last_rate": 0.01})]
 REVIEWS = {"review_every": 2, "review_episodes": 2, "patience": 1}
 LEARNERS += [(Sac, REVIEWS)]
@@ -150,7 +149,6 @@ def score(env, policy):
     [
         (Sac, {"enhancement": "none"}),
         (Sac, {"enhancement": "exact", "norm": True, "actor_betas": (0.7, 0.95)}),
-        (Sac, {"enhancement": "exact", "critic_slopes": 0.1}),
         (Sql, {}),
         pytest.param(Sac, {"enhancement": "paper"}, marks=pytest.mark.slow),
     ],
@@ -292,10 +290,6 @@ def test_particles_spread_like_the_density():
     ("algorithm", "settings", "message"),
     [
         (Sac, {"enhancement": "some"}, "enhancement is 'some'; it must be one of none, exact, paper."),
-        (Sac, {"critic_slopes": 0.1}, "critic_slopes is 0.1; it must be positive, and enhancement 'exact'"),
-        (Sac, {"critic_slopes": -1.0, "enhancement": "exact"}, "critic_slopes is -1.0; it must be positive"),
-        (Sac, {"critic_slopes": float("nan"), "enhancement": "exact"}, "critic_slopes is nan; it must be positive"),
-        (Sac, {"critic_slopes": 0.1, "enhancement": "exact", "enhanced_batch": 1}, "enhanced_batch is 1; it must be 2"),
         (Sac, {"temperature": 0.0}, "temperature is 0.0; it must be positive"),
         (Sql, {"temperature": -1.0}, "temperature is -1.0; it must be positive"),
         (Sql, {"particles": 1}, "particles is 1; it must be 2 or more"),

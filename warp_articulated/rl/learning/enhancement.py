@@ -8,20 +8,14 @@ differentiable simulation in front of it replaces most of that slope by the trut
 "exact" simulates the step again at the action that the policy chooses now. "paper" keeps the Jacobians of the action
 that was taken, and weights a sample by how close to it the policy still is (Eq. 16). Many steps in front of a critic
 are what `shac` does.
-
-What is left of the critic in Eq. 13 is its slope by the state, which nobody taught it: it fits values. The adjoint of
-the same step knows what this slope should be, too, so that a critic can learn it (`expanded_slopes`); not in the paper.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
-from typing import NamedTuple
 
 import torch
 
-from ...tangent import retract
 from ..env import Env
 from ..state import State
 from .jacobian import step_jacobian
@@ -49,52 +43,6 @@ def exact_slope(
         action = action.detach().requires_grad_()
         value = expanded_value(env, state, action, following, gamma, scale)
         return torch.autograd.grad(value.sum(), action)[0]
-
-
-class Expanded(NamedTuple):
-    """Values of a simulated step of the policy with a critic behind it, and their slopes."""
-
-    value: torch.Tensor  # (n,)
-    by_action: torch.Tensor  # (n, action_size)
-    by_motion: torch.Tensor  # (n, 2 nv), by q in its tangent space and by qd, the policy acting accordingly
-
-
-def expanded_slopes(
-    env: Env, state: State, policy: Value, following: Value, gamma: float, scale: float = 1.0
-) -> Expanded:
-    """`expanded_value` of the action that the policy chooses, and all its slopes, from one step and its adjoint."""
-    with torch.enable_grad():
-        moving, motion = moved(env, state)
-        action = policy(env.observe(moving))
-        value = expanded_value(env, moving, action, following, gamma, scale)
-        by_action, by_motion = torch.autograd.grad(value.sum(), (action, motion))
-    return Expanded(value.detach(), by_action, by_motion)
-
-
-def moved(env: Env, state: State) -> tuple[State, torch.Tensor]:
-    """The state as a function of a motion (n, 2 nv) of q and qd, which is zero, and the motion."""
-    motion = state.qd.new_zeros(len(state), 2 * env.model.nv, requires_grad=True)
-    turned, sped = motion.chunk(2, 1)
-    return replace(state, q=retract(env.model, state.q.detach(), turned), qd=state.qd.detach() + sped), motion
-
-
-def check_observations(env: Env) -> None:
-    """Raise if observations cannot be differentiated twice, as those that ask the simulator something.
-
-    Slopes of a critic by the state would then be learned wrongly, without a word by torch.
-    """
-    with torch.enable_grad():
-        moving, motion = moved(env, env.fresh(2, 0))
-        observation = env.observe(moving)
-        weight = torch.ones_like(observation, requires_grad=True)
-        (slope,) = torch.autograd.grad((observation * weight).sum(), motion, create_graph=True)
-        try:
-            slope.sum().backward()
-        except RuntimeError as error:
-            raise ValueError(
-                f"critic_slopes needs observations that can be differentiated twice; those of {type(env).__name__} "
-                "cannot: what the simulator answers, such as link_poses, has first derivatives only."
-            ) from error
 
 
 def jacobians(env: Env, state: State, action: torch.Tensor) -> dict[str, torch.Tensor]:

@@ -54,10 +54,6 @@ class Mbpo(Sac):
                 f"enhancement is {settings.enhancement!r}; it must be 'none' for Mbpo: imagined steps begin in no "
                 "state of the simulator, and have no gradients."
             )
-        if settings.critic_slopes != 0.0:
-            raise ValueError(
-                f"critic_slopes is {settings.critic_slopes}; it must be 0 for Mbpo, as enhancement 'none'."
-            )
         if settings.branches > settings.imagined:
             raise ValueError(f"branches is {settings.branches}; it must be at most imagined, {settings.imagined}.")
         super().__init__(env, settings, seed)

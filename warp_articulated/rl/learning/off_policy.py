@@ -224,14 +224,12 @@ class OffPolicy(Learner):
         x = torch.cat([self.seen(observation), action], -1)
         return torch.stack([net(x)[..., 0] for net in self.target.children()])
 
-    def learn_values(
-        self, batch: Transitions, following: torch.Tensor, further: torch.Tensor | float = 0.0
-    ) -> torch.Tensor:
-        """Fit both critics to reward plus value (n,) of what follows, and to a further loss; returns the first loss."""
+    def learn_values(self, batch: Transitions, following: torch.Tensor) -> torch.Tensor:
+        """Fit both critics to reward plus value (n,) of what follows; returns the loss."""
         going_on = torch.where(batch.terminated, 0.0, self.settings.gamma * following)
         goal = (self.scaled(batch.reward) + going_on).detach()
         loss = ((self.critic(batch.observation, batch.action) - goal) ** 2).sum(0).mean()
-        descend(self.critic_optimiser, loss + further)
+        descend(self.critic_optimiser, loss)
         follow(self.target, self.critic.nets, self.settings.target_rate)
         return loss.detach()
 

@@ -1,8 +1,7 @@
 """Soft actor-critic (Haarnoja et al., "Soft Actor-Critic Algorithms and Applications", 2018), or policy enhancement.
 
 Only the slope of the expected return by the action differs between the three forms: that of the critic alone, or that
-of a step of simulation with the critic behind it (see `enhancement`). With `critic_slopes` the critics learn from that
-step, too.
+of a step of simulation with the critic behind it (see `enhancement`).
 """
 
 from __future__ import annotations
@@ -13,21 +12,9 @@ from typing import Any, ClassVar
 
 import torch
 from torch import nn
-from torch.nn.functional import huber_loss
 
-from ...tangent import difference
 from ..env import Env
-from ..state import State
-from .enhancement import (
-    FORMS,
-    check_observations,
-    closeness,
-    exact_slope,
-    expanded_slopes,
-    jacobians,
-    moved,
-    stored_slope,
-)
+from .enhancement import FORMS, closeness, exact_slope, jacobians, stored_slope
 from .networks import log_squash, mlp
 from .off_policy import OffPolicy, OffPolicySettings, descend
 from .replay import Transitions
@@ -50,9 +37,6 @@ class Settings(OffPolicySettings):
     """Which form of policy enhancement: "none", "exact" or "paper"."""
     enhanced_batch: int = 256
     """Of the transitions of an update, those that "exact" simulates again."""
-    critic_slopes: float = 0.0
-    """Weight, in the critics' loss, of their slopes by the state, which "exact" simulation knows as well. If it is not
-    0, critics learn the return of the policy without noise and without entropy."""
     samples: str = "none"
     """"first-order", "one-row" or "true": sample enhancement."""
     samples_around: int = 9
@@ -107,15 +91,6 @@ class Sac(OffPolicy):
             raise ValueError(f"samples is {settings.samples!r}; it must be one of {', '.join(SAMPLES)}.")
         if settings.samples != "none" and settings.enhancement == "paper":
             raise ValueError("enhancement is 'paper'; it must be another one for samples, which have no gradients.")
-        if settings.critic_slopes != 0.0:
-            if not settings.critic_slopes > 0.0 or settings.enhancement != "exact":
-                raise ValueError(
-                    f"critic_slopes is {settings.critic_slopes}; it must be positive, and enhancement 'exact', which "
-                    "knows the slopes, or it must be 0."
-                )
-            if settings.enhanced_batch < 2:
-                raise ValueError("enhanced_batch is 1; it must be 2 or more for critic_slopes: states are compared.")
-            check_observations(env)
         if settings.temperature <= 0.0:
             raise ValueError(f"temperature is {settings.temperature}; it must be positive: its logarithm is learned.")
         super().__init__(env, settings, seed)
@@ -159,14 +134,10 @@ class Sac(OffPolicy):
         return replace(transitions, extra=jacobians(self.env, transitions.state, transitions.action))
 
     def update(self, batch: Transitions) -> dict[str, torch.Tensor]:
-        slope = None
-        if self.settings.critic_slopes:
-            loss, slope = self._learn_slopes(batch)
-        else:
-            loss = self.learn_values(batch, self._following(batch.next_observation))
+        loss = self.learn_values(batch, self._following(batch.next_observation))
         notes = {"critic loss": loss, "temperature": self.temperature()}
         if self.updates % self.settings.actor_every == 0:
-            notes["entropy"] = self._learn_actions(batch, slope)
+            notes["entropy"] = self._learn_actions(batch)
         self.updates += 1
         return notes
 
@@ -176,41 +147,13 @@ class Sac(OffPolicy):
         action, density = self.actor.sample(observation, self.noise(len(observation), self.env.action_size))
         return self.target_values(observation, action).amin(0) - self.temperature() * density
 
-    def _learn_slopes(self, batch: Transitions) -> tuple[torch.Tensor, torch.Tensor]:
-        """One update of the critics by values and slopes; returns the loss, and slopes by the policy's actions."""
-        settings, state = self.settings, batch.state[: self.settings.enhanced_batch]
-
-        # the mean of the critics: the lower of two has a kink, and is too low by a bit more in every step
-        def following(observation: torch.Tensor) -> torch.Tensor:
-            return self.target_values(observation, self.actor(observation)).mean(0)
-
-        known = expanded_slopes(self.env, state, self.actor, following, settings.gamma, settings.reward_scale)
-        moving, motion = moved(self.env, state)
-        observation = self.env.observe(moving)
-        values = self.critic(observation, self.actor(observation))
-        # taught to one critic at a time: second derivatives are most of the cost of an update
-        (slope,) = torch.autograd.grad(values[self.updates % 2].sum(), motion, create_graph=True)
-        error = (slope - known.by_motion) * self._spread(state)
-        wrong = 2.0 * huber_loss(error, torch.zeros_like(error), reduction="none").sum(1)
-        further = ((values - known.value) ** 2).sum(0).mean() + settings.critic_slopes * wrong.mean()
-        with torch.no_grad():
-            ahead = following(batch.next_observation)
-        return self.learn_values(batch, ahead, further), known.by_action
-
-    def _spread(self, state: State) -> torch.Tensor:
-        """(2 nv,) how far the states of a batch lie apart: what a slope is multiplied with to be a change of value."""
-        q = difference(self.env.model, state.q, state.q.roll(1, 0)).std(0) / math.sqrt(2.0)
-        return torch.cat([q, state.qd.std(0)])
-
-    def _learn_actions(self, batch: Transitions, slope: torch.Tensor | None) -> torch.Tensor:
-        """One update of the actor, by slopes if they are known, and the temperature; returns the actions' entropy."""
+    def _learn_actions(self, batch: Transitions) -> torch.Tensor:
+        """One update of the actor and the temperature; returns the actions' entropy."""
         if self.settings.enhancement == "exact":
             batch = batch[: self.settings.enhanced_batch]
         action, density = self.actor.sample(batch.observation, self.noise(len(batch), self.env.action_size))
-        if slope is None:
-            slope = self.slope(batch, action.detach())
         # the slope is a constant here (Eq. 14): no critic's parameter gets a gradient that nobody wants
-        gain = (slope * action).sum(1)
+        gain = (self.slope(batch, action.detach()) * action).sum(1)
         descend(self.actor_optimiser, (self.temperature() * density - gain).mean())
         entropy = -density.detach().mean()
         descend(self.temperature_optimiser, self.temperature.log * (entropy - self.target_entropy))
