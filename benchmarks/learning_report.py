@@ -5,7 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 import numpy as np
-from learning_experiments import EXPERIMENTS, HORIZONS, LINKS, METHODS, PENDULUM_SECONDS, SAMPLES, SECONDS
+from learning_experiments import (
+    EXPERIMENTS,
+    HORIZONS,
+    LINKS,
+    METHODS,
+    PENDULUM_SECONDS,
+    SAMPLES,
+    SECONDS,
+    STEADY_SECONDS,
+)
 from machine import table
 
 PAPER = {
@@ -23,6 +32,8 @@ LABELS = {
     "sql": "SQL",
     "ppo": "PPO",
 }
+GRADIENTS = ("shac", "enhanced", "paper form")  # methods that have those of the simulation
+SHOWN = (5, 7)  # chains, of which there are curves
 COLOURS = {name: f"C{k}" for k, name in enumerate(LABELS)}
 GOOD = 0.95  # of the most that a pendulum can earn
 MISSING = "-"
@@ -175,24 +186,28 @@ def _samples(runs: dict) -> str:
 
 
 def plot_pendulum(results: dict, figure) -> None:
-    """Share of the maximum over links, and curves of the longest chains."""
+    """Share of the maximum over links, and curves of two chains; above with gradients, below without."""
     runs = _by_name(results)
-    axes = figure.subplots(1, 3)
-    for method in METHODS:
-        points = [(n, [_share(run, n) for run in runs.get(f"pendulum {n} {method}", [])]) for n in LINKS]
-        points = [(n, values) for n, values in points if values]
-        if points:
-            means = [np.mean(values) for _, values in points]
-            spread = [[m - min(v), max(v) - m] for m, (_, v) in zip(means, points)]
-            axes[0].errorbar([n for n, _ in points], means, np.array(spread).T, marker="o", capsize=3,
-                             color=COLOURS[method], label=LABELS[method])  # fmt: skip
-        for n, panel in ((5, axes[1]), (7, axes[2])):
-            _curve(panel, runs.get(f"pendulum {n} {method}", []), method, "seconds", 60.0, _most(n))
-    for name, values in PAPER.items():
-        axes[0].plot(LINKS, [x / _most(n) for x, n in zip(values, LINKS)], ":", color="0.4", label=name)
-    axes[0].set(xlabel="links", ylabel="share of the maximal return", ylim=(-0.6, 1.05))
-    for n, panel in ((5, axes[1]), (7, axes[2])):
-        panel.set(title=f"n = {n}", xlabel="CPU minutes", ylim=(-0.1, 1.05))
+    figure.set_size_inches(11, 7)
+    rows = figure.subplots(2, 3, sharey="row")
+    for row, methods, paper in zip(rows, (GRADIENTS, [m for m in METHODS if m not in GRADIENTS]), PAPER.items()):
+        for method in methods:
+            points = [(n, [_share(run, n) for run in runs.get(f"pendulum {n} {method}", [])]) for n in LINKS]
+            points = [(n, values) for n, values in points if values]
+            if points:
+                means = [np.mean(values) for _, values in points]
+                spread = [[m - min(v), max(v) - m] for m, (_, v) in zip(means, points)]
+                row[0].errorbar([n for n, _ in points], means, np.array(spread).T, marker="o", capsize=3,
+                                color=COLOURS[method], label=LABELS[method])  # fmt: skip
+            for n, panel in zip(SHOWN, row[1:]):
+                _curve(panel, runs.get(f"pendulum {n} {method}", []), method, "seconds", 60.0, _most(n), label="")
+        name, values = paper
+        row[0].plot(LINKS, [x / _most(n) for x, n in zip(values, LINKS)], ":", color="0.4", label=name)
+        row[0].set(ylabel="share of the maximal return", ylim=(-0.6, 1.05))
+        for n, panel in zip(SHOWN, row[1:]):
+            panel.set(title=f"n = {n}", xlim=(0.0, STEADY_SECONDS[n] / 60))
+    for panel, label in zip(rows[1], ("links", *["CPU minutes"] * len(SHOWN))):
+        panel.set(xlabel=label)
 
 
 def plot_walk(results: dict, figure) -> None:
@@ -206,15 +221,19 @@ def plot_walk(results: dict, figure) -> None:
 
 
 def plot_samples(results: dict, figure) -> None:
-    """Returns of the ant over true samples and over time."""
+    """Returns of the ant over true samples and over time: above of SAC, below of MBPO."""
     runs = _by_name(results)
-    panels = figure.subplots(1, 2)
-    for k, experiment in enumerate(SAMPLES):
-        label = f"{LABELS[experiment.algorithm]}, {experiment.settings['samples']}"
-        for panel, x, unit in zip(panels, ("steps", "seconds"), (1e3, 60.0)):
-            _curve(panel, runs.get(experiment.name, []), "", x, unit, colour=f"C{k}", label=label)
-    panels[0].set(xlabel="thousand true steps", ylabel="return of the ant")
-    panels[1].set(xlabel="CPU minutes")
+    figure.set_size_inches(11, 7)
+    rows = dict(zip(("sac", "mbpo"), figure.subplots(2, 2, sharex="col")))
+    kinds = list(dict.fromkeys(e.settings["samples"] for e in SAMPLES))
+    for experiment in SAMPLES:
+        kind, found = experiment.settings["samples"], runs.get(experiment.name, [])
+        for panel, x, unit in zip(rows[experiment.algorithm], ("steps", "seconds"), (1e3, 60.0)):
+            _curve(panel, found, "", x, unit, colour=f"C{kinds.index(kind)}", label=f"samples: {kind}")
+    for algorithm, (left, _) in rows.items():
+        left.set(ylabel=f"return of the ant, {LABELS[algorithm]}")
+    for panel, label in zip(rows["mbpo"], ("thousand true steps", "CPU minutes")):
+        panel.set(xlabel=label)
 
 
 def _curve(
@@ -231,7 +250,7 @@ def _curve(
         curves.append(np.interp(grid, [row[x] / unit for row in run["rows"]], values, left=np.nan))
     colour = colour or COLOURS[method]
     with np.errstate(all="ignore"):
-        panel.plot(grid, np.mean(curves, 0), color=colour, label=label or LABELS[method])
+        panel.plot(grid, np.mean(curves, 0), color=colour, label=LABELS[method] if label is None else label)
         panel.fill_between(grid, np.min(curves, 0), np.max(curves, 0), color=colour, alpha=0.2, lw=0)
 
 
