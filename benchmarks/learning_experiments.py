@@ -95,7 +95,7 @@ HALF_AN_UPDATE_PER_STEP: dict[str, Any] = {
 }  # fmt: skip
 SAMPLES = [
     Experiment(
-        f"samples {algorithm} {samples}", "samples", "Ant", algorithm, 120.0, {},
+        f"samples {algorithm} {samples}", "samples", "Ant", algorithm, 240.0, {},
         {**HALF_AN_UPDATE_PER_STEP, **more, "samples": samples},
     )
     for algorithm, more in (("sac", {}), ("mbpo", {"retrain_every": 1000, "branches": 10_000, "imagined": 40_000}))

@@ -1,4 +1,4 @@
-"""Sample enhancement: Jacobians of control steps, samples around true ones, and who gets none."""
+"""Sample enhancement: Jacobians of control steps, samples around true ones, and which of them are copies."""
 
 from dataclasses import replace
 
@@ -96,7 +96,8 @@ def test_samples_stay_within_reach_and_within_the_actions():
         assert torch.equal(around.observation, expected.observation)
 
 
-def test_a_step_that_ends_has_true_samples_only():
+def test_samples_of_a_step_that_ends_are_copies_of_it():
+    """Or ends would be rarer in the replay than they are."""
     env = make("PendulumReach", 2, n=2)
     steps = taken(env)
     last = replace(steps.state, frame=torch.tensor([env.episode_length - 1, 7]))
@@ -104,7 +105,10 @@ def test_a_step_that_ends_has_true_samples_only():
     assert steps.terminated.tolist() == [True, False]
     for form in ("first-order", "one-row"):
         around = samples(env, steps, form)
-        assert len(around) == 4 and torch.equal(around.state.frame, torch.full((4,), 7)) and not around.terminated.any()
+        assert around.terminated.tolist() == [True] * 4 + [False] * 4
+        for name, x in steps.tensors().items():
+            assert torch.equal(around.tensors()[name][:4], x[:1].expand_as(around.tensors()[name][:4])), name
+        assert (around.action[4:] != steps.action[1]).all() and (around.reward[4:] != steps.reward[1]).all()
     assert samples(env, steps, "true").terminated.tolist() == [True] * 4 + [False] * 4
 
 
@@ -116,10 +120,12 @@ def test_a_step_that_diverges_spoils_no_other():
         spoilt = step_from(env, wild, steps.action)
         around = samples(env, spoilt, "first-order")
         slopes = jacobians(env, wild, steps.action)
-    expected = samples(env, steps, "first-order")[4:]
+    expected = samples(env, steps, "first-order")
     assert all((slope[0] == 0).all() and slope[1].isfinite().all() and slope[1].any() for slope in slopes.values())
     assert spoilt.terminated.tolist() == [True, False]
-    assert torch.equal(around.next_observation, expected.next_observation) and torch.isfinite(around.reward).all()
+    assert torch.equal(around.next_observation[4:], expected.next_observation[4:])
+    assert torch.equal(around.action[:4], steps.action[:1].expand(4, 2)) and torch.isfinite(around.reward).all()
+    assert around.terminated.tolist() == [True] * 4 + [False] * 4
 
 
 def test_a_step_that_diverges_with_finite_numbers_has_no_slope():

@@ -29,9 +29,10 @@ def more_samples(
 ) -> Transitions:
     """The steps, and `number` samples around each with actions up to `reach` away, all of them within [-1, 1].
 
-    A step that ended an episode, or diverged, which ends it too, gets no "first-order" or "one-row" samples: whether
-    they would have ended as well, a derivative cannot tell, and a step that diverged has none. Nor does a step whose
-    Jacobian is not finite. "true" samples know how they end, and are made around every step.
+    Where a step ended an episode, or diverged, which ends it too, "first-order" and "one-row" samples are copies of it:
+    whether others would have ended as well, a derivative cannot tell, and a step that diverged has none. So are they
+    where the Jacobian is not finite. Without the copies ends would be ten times rarer in what is learned from than they
+    are. "true" samples know how they end.
 
     Measured for 16 Ants and 9 samples around each step, on one core: a step alone takes 0.17 ms of an environment,
     "first-order" samples 1.1 ms more, "true" ones 0.44 ms more.
@@ -59,20 +60,19 @@ def _true(env: Env, steps: Transitions, moved: torch.Tensor) -> Transitions:
 
 def _linear(env: Env, steps: Transitions, moved: torch.Tensor, form: str, generator: torch.Generator) -> Transitions:
     slope = step_jacobian(env, steps.state, steps.action)
+    known = (~steps.terminated & slope.isfinite().all(2).all(1))[:, None, None]
+    slope, moved = torch.where(known, slope, 0.0), torch.where(known, moved, steps.action[:, None])
     change = torch.einsum("noa,nka->nko", slope, moved - steps.action[:, None])
     by_observation, by_reward = change[..., :-1], change[..., -1]
     if form == "one-row":
         by_observation = _one_row(by_observation, generator)
-    number = moved.shape[1]
-    repeated = _repeated(steps, number)
-    around = replace(
+    repeated = _repeated(steps, moved.shape[1])
+    return replace(
         repeated,
         action=moved.flatten(0, 1),
         reward=repeated.reward + by_reward.flatten(),
         next_observation=repeated.next_observation + by_observation.flatten(0, 1),
     )
-    kept = ~steps.terminated & slope.isfinite().all(2).all(1)
-    return around[kept.repeat_interleave(number)]
 
 
 def _one_row(change: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
