@@ -16,8 +16,8 @@ from warp_articulated import rl
 from warp_articulated.cli import main
 from warp_articulated.cli.policy_control import PolicyControl
 from warp_articulated.rl.learning.policy_file import save_policy
+from warp_articulated.rl.learning.settings import make_settings
 from warp_articulated.rl.learning.shac import Shac
-from warp_articulated.rl.learning.training import make_settings
 
 ALONE = ("--threads", 1, "--device", "cpu")
 SMALL = (*ALONE, "--set", "horizon=4", "--envs", 4, "--option", "episode_length=20")
@@ -101,6 +101,8 @@ def test_options_and_seeds_reach_the_task(capsys):
         (("train", "Cartpole", "--set", "num_envs=4", "--envs", "4"), "'num_envs' of the algorithm is given twice"),
         (("train", "Cartpole", "--option", "n=3"), "Cartpole has no option 'n'"),
         (("train", "Cartpole", "--resume"), "runs/Cartpole-shac-0 has no checkpoint.pt"),
+        (("train", "Cartpole", "--folder", "file/run"), "file/run"),
+        (("train", "Cartpole", "--folder", "file"), "folder is file, which is a file; a run needs a folder"),
         (("play", "walker"), "there is no file, run or policy walker"),
         (("play", "p.pt", "--gif", "nowhere/p.gif"), "the folder nowhere does not exist"),
         (("play", "p.pt", "--seconds", "3"), "--seconds would do nothing: no film is written"),
@@ -110,6 +112,7 @@ def test_options_and_seeds_reach_the_task(capsys):
     ],
 )
 def test_errors_are_sentences(words, says, capsys):
+    open("file", "x").close()
     if words[0] == "play":
         write_policy(task="PendulumReach", n=1)
     assert run(*words) == 1
@@ -126,11 +129,11 @@ def test_wrong_options_are_usage_errors(wrong):
 
 @pytest.mark.parametrize(("sent", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_a_stopped_run_says_how_to_go_on(sent, code):
-    command = [*OURS, "train", "Cartpole", *map(str, SMALL), "--checkpoint-every", "0", "--folder", "r"]
+    command = [*OURS, "train", "Cartpole", *map(str, SMALL), "--checkpoint-every", "1000", "--folder", "r"]
     pipes = {"stdout": subprocess.DEVNULL, "stderr": subprocess.PIPE, "text": True}
     # a shell lets what it runs in the background ignore Ctrl-C, and children inherit that
     with subprocess.Popen(command, **pipes, preexec_fn=lambda: signal.signal(sent, signal.SIG_DFL)) as process:
-        while not os.path.exists("r/checkpoint.pt") and process.poll() is None:
+        while not os.path.exists("r/log.jsonl") and process.poll() is None:
             time.sleep(0.05)
         process.send_signal(sent)
         try:
@@ -140,6 +143,7 @@ def test_a_stopped_run_says_how_to_go_on(sent, code):
     assert process.returncode == code
     steps = torch.load("r/checkpoint.pt", weights_only=True)["learner"]["steps"]
     assert said == (
+        "\nstopping after this iteration; the same again stops at once, without saving\n"
         f"warp-articulated: stopped. r/checkpoint.pt goes up to step {steps:,}: the same command with --resume goes on "
         "from there.\n"
     )

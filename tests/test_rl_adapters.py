@@ -84,14 +84,17 @@ def test_a_batch_is_what_the_environment_is():
     assert ended > 2
 
 
-def test_what_a_batch_returns_may_be_written_into():
-    env = vector()
-    first, _ = env.reset(seed=0)
-    observation = env.step(np.zeros((3, 1), np.float32))[0]
-    again = env.env.observe(env.env.state).numpy().copy()
-    observation[:] = 7.0
-    first[:] = 7.0
-    assert np.array_equal(env.env.observe(env.env.state).numpy(), again)
+@pytest.mark.parametrize("single", [False, True])
+def test_what_is_returned_may_be_written_into(single, monkeypatch):
+    """Even if a task observes the state itself."""
+    batch = make("Cartpole", 1 if single else 3)
+    monkeypatch.setattr(batch, "observe", lambda state: state.q)
+    env = gym.SingleEnv(batch) if single else gym.VectorEnv(batch)
+    for act in (lambda: env.reset(seed=0), lambda: env.step(np.zeros(env.action_space.shape, np.float32))):
+        returned = act()[0]
+        again = batch.state.q.clone()
+        returned[:] = 7.0
+        assert torch.equal(batch.state.q, again)
 
 
 def test_part_of_a_batch_is_reset_by_a_mask():
@@ -99,6 +102,8 @@ def test_part_of_a_batch_is_reset_by_a_mask():
     before, _ = env.reset(seed=0)
     after, _ = env.reset(options={"reset_mask": np.array([False, True, False])})
     assert (before == after).all(1).tolist() == [True, False, True]
+    seeded, _ = env.reset(seed=7, options={"reset_mask": np.array([False, True, True])})
+    assert np.array_equal(seeded[0], before[0]) and np.array_equal(seeded[1:], env.reset(seed=7)[0][1:])
 
 
 def test_gymnasiums_wrappers_count_episodes():
@@ -129,6 +134,8 @@ def test_a_single_environment_shows_itself():
 
 
 def test_bad_input_is_refused_by_a_sentence():
+    with pytest.raises(ValueError, match="render_mode is 'human'; it must be 'rgb_array', or None"):
+        gym.SingleEnv(make("Cartpole", 1), "human")
     env = vector()
     env.reset()
     with pytest.raises(ValueError, match=r"action has shape \(3, 2\); it must be \(3, 1\)\."):

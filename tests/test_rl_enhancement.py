@@ -91,6 +91,18 @@ def test_nothing_follows_where_a_step_terminates():
     assert torch.equal(stored_slope(ended, sac.value, 1.0), reward)
 
 
+def test_a_slope_that_is_no_number_is_none():
+    sac = learner("PendulumReach", {"n": 2}, num_envs=2)
+    batch = collected(sac, 1)
+
+    def following(seen):
+        return torch.tensor([torch.inf, 1.0], dtype=seen.dtype) * sac.value(seen)
+
+    slope = exact_slope(sac.env, batch.state, batch.action, following, 0.9)
+    expected = exact_slope(sac.env, batch.state, batch.action, sac.value, 0.9)
+    assert torch.equal(slope[0], torch.zeros_like(slope[0])) and torch.equal(slope[1], expected[1])
+
+
 def test_a_stored_slope_counts_less_the_farther_away_the_policy_is():
     taken = torch.zeros(3, 2)
     action = torch.tensor([[0.0, 0.0], [0.3, 0.4], [1.0, 0.0]])

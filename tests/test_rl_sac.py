@@ -166,6 +166,14 @@ def test_a_link_learns_to_rise(algorithm, settings):
     assert before < -best and after > 0.6 * best
 
 
+@pytest.mark.parametrize("algorithm", [Sac, Sql])
+def test_a_traced_policy_takes_one_observation_or_many(algorithm):
+    policy = learner(algorithm).policy
+    seen = torch.randn(3, 5)
+    traced = torch.jit.trace(policy, torch.zeros(2, 5))
+    assert torch.equal(traced(seen), policy(seen)) and torch.allclose(traced(seen[0]), policy(seen)[0], atol=1e-6)
+
+
 @pytest.mark.parametrize("last", [0.1, 0.02])
 def test_the_policy_follows_the_actor_and_the_rate_falls_to_the_last_one(last):
     sac = learner(Sac, average_rate=0.25, iterations=10, **({} if last == 0.1 else {"last_rate": last}))

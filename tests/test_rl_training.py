@@ -6,15 +6,18 @@ import pytest
 import torch
 
 from warp_articulated import rl
+from warp_articulated.launch import LOADING
 from warp_articulated.rl.learning.evaluation import evaluate
 from warp_articulated.rl.learning.policies import policy_path
 from warp_articulated.rl.learning.policy_file import load_policy, save_policy
 from warp_articulated.rl.learning.runlog import read_log
 from warp_articulated.rl.learning.sac import Sac
+from warp_articulated.rl.learning.settings import make_settings
 from warp_articulated.rl.learning.shac import Shac
-from warp_articulated.rl.learning.training import CHECKPOINT, EVALUATION_SEED, make_settings, train
+from warp_articulated.rl.learning.training import CHECKPOINT, EVALUATION_SEED, train
 
 SHORT = {"num_envs": 4, "horizon": 4}  # settings that all algorithms with horizons have
+NAN = float("nan")
 TIMES = ("seconds", "steps/s")
 
 
@@ -124,6 +127,25 @@ def test_entropy_is_worth_what_the_setting_says():
         ),
         ({"algorithm": "sac", "settings": {"last_rate": 2.0}}, "last_rate is 2.0; it must be between 0 and 1"),
         ({"settings": {"actor_hidden": ["a"]}}, "actor_hidden is 'a'; it must be a whole number of at least 1"),
+        (
+            {"algorithm": "sac", "settings": {"actor_every": 0}},
+            "actor_every is 0; it must be a whole number of",
+        ),
+        ({"algorithm": "sac", "settings": {"target_entropy": "high"}}, "target_entropy is 'high'; it must be a number"),
+        ({"algorithm": "sac", "settings": {"samples_around": -1}}, "samples_around is -1; .* number of at least 0"),
+        ({"algorithm": "sac", "settings": {"review_every": "often"}}, "review_every is 'often'; .* whole number"),
+        ({"algorithm": "sac", "settings": {"updates": 0}}, "updates is 0; it must be a whole number of at least 1"),
+        (
+            {"algorithm": "sac", "settings": {"reward_scale": NAN}},
+            "reward_scale is nan; it must be a number above",
+        ),
+        ({"algorithm": "sql", "settings": {"value_particles": 0}}, "value_particles is 0; it must be a whole number"),
+        ({"algorithm": "mbpo", "settings": {"length_last": -1}}, "length_last is -1; it must be a whole number"),
+        ({"algorithm": "mbpo", "settings": {"model_holdout": -1.0}}, "model_holdout is -1.0; .* between 0 and 1"),
+        ({"algorithm": "ppo", "settings": {"std": -1.0}}, "std is -1.0; it must be a number above zero"),
+        ({"algorithm": "ppo", "settings": {"num_envs": 1, "horizon": 3}}, "num_envs is 1 and horizon 3; .* at least 4"),
+        ({"settings": {"clip": -1.0}}, "clip is -1.0; it must be a number above zero"),
+        ({"settings": {"log_std": NAN}}, "log_std is nan; it must be a number"),
         ({"options": {"first_env": 1}}, "first_env is no option of a task here"),
         ({"options": {"threads": 1}}, "threads is no option of a task here"),
         ({"seconds": 0.0}, "seconds is 0.0; it must be a number above zero"),
@@ -232,6 +254,16 @@ def test_a_learner_takes_over_the_best_policy_of_a_reviewed_one():
     assert torch.equal(second.critic(seen.observation, seen.action), value)
 
 
+def test_a_learner_takes_over_the_last_policy_if_none_was_reviewed():
+    made = make_settings(Sac, {"num_envs": 4, "hidden": (8,), "warm_up": 4, "review_every": 1000, "rate": 0.01})
+    first, second = (Sac(rl.make("Cartpole", 4, device="cpu"), made, seed) for seed in (0, 1))
+    for _ in range(20):
+        first.advance()
+    second.begin_with(first.state_dict())
+    seen = first.replay.all().observation
+    assert torch.equal(second.actor(seen), first.actor(seen)) and torch.equal(second.policy(seen), first.policy(seen))
+
+
 def test_what_was_saved_of_another_version_of_a_task_is_told():
     made = make_settings(Sac, {"num_envs": 2, "hidden": (8,), "capacity": 10})
     learner = Sac(rl.make("LaikagoWalk", 2, device="cpu"), made, 0)
@@ -290,6 +322,45 @@ def test_the_best_policy_is_kept(tmp_path):
     assert best.info["log"]["evaluated return"] == pytest.approx(max(returns))
 
 
+def test_a_best_policy_that_is_newer_than_the_checkpoint_stays_the_best(tmp_path):
+    """The run was killed after its evaluation and before the next checkpoint."""
+    folder = short(tmp_path / "run", steps=16)
+    env = rl.make("Cartpole", 4, device="cpu")
+    policy = Shac(env, make_settings(Shac, SHORT), 0).policy
+    save_policy(folder / "best.pt", policy, env, log={"evaluated return": 1e9})
+    short(folder, resume=True, steps=32)
+    assert load_policy(folder / "best.pt").info["log"]["evaluated return"] == 1e9
+    fresh = short(tmp_path / "other", steps=16)
+    (fresh / CHECKPOINT).unlink()
+    save_policy(fresh / "best.pt", policy, env, log={"evaluated return": 1e9})
+    short(fresh, steps=16)  # begins anew, and has nothing to do with what lay there
+    assert load_policy(fresh / "best.pt").info["log"]["evaluated return"] < 1e9
+
+
+def test_compiling_does_not_count(tmp_path, monkeypatch):
+    class Slow(Shac):
+        def advance(self):
+            LOADING.wall += 100.0  # as if that had been most of it
+            return super().advance()
+
+    monkeypatch.setattr("warp_articulated.rl.learning.training.learner_class", lambda name: Slow)
+    before = LOADING.wall
+    try:
+        (row,) = read_log(short(tmp_path / "run", steps=16))
+    finally:
+        LOADING.wall = before
+    assert row["seconds"] < -90.0
+
+
+def test_a_run_that_is_asked_to_stop_is_saved_and_goes_on(tmp_path):
+    asked = iter([False, True])
+    rare = {"evaluate_every": 100.0, "checkpoint_every": 100.0}
+    part = short(tmp_path / "part", **rare, stop=lambda: next(asked))
+    assert torch.load(part / CHECKPOINT, weights_only=True)["learner"]["steps"] == 32
+    short(part, **rare, resume=True)
+    assert rows(part) == rows(short(tmp_path / "whole", **rare))
+
+
 def test_it_stops_at_a_return(tmp_path):
     folder = short(tmp_path / "run", steps=1600, until=-1e9)
     assert [row["steps"] for row in read_log(folder)] == [16] and (folder / CHECKPOINT).exists()
@@ -336,7 +407,11 @@ def test_what_cannot_go_on_is_told(tmp_path):
         short(folder, settings={**SHORT, "horizon": 8}, resume=True)
     with pytest.raises(ValueError, match="was begun with seed 0, not 1; give the same to resume"):
         short(folder, seed=1, resume=True)
+    with pytest.raises(ValueError, match="was begun with algorithm shac, not ppo; give the same to resume"):
+        short(folder, algorithm="ppo", settings={}, resume=True)
     assert len(read_log(folder)) == 1  # it is as it was
+    with pytest.raises(ValueError, match=r"log\.csv, which is a file; a run needs a folder"):
+        short(folder / "log.csv")
 
 
 def test_what_is_no_policy_is_told(tmp_path):

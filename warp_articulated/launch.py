@@ -9,7 +9,9 @@ from __future__ import annotations
 import ctypes
 import os
 import threading
+import time
 from concurrent.futures import Future, ThreadPoolExecutor, wait
+from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
@@ -20,6 +22,17 @@ from . import checks
 
 SUBNORMAL, ONE = np.float32(1e-39), np.float32(1.0)
 BLOCK_DIM = 64  # threads of a CUDA block: no other size holds more environments at once (benchmarks/gpu_resources.py)
+
+
+@dataclass
+class Loading:
+    """s that this process has spent on compiling and loading kernels, as they pass and as a CPU computes."""
+
+    wall: float = 0.0
+    cpu: float = 0.0
+
+
+LOADING = Loading()
 
 
 class Launcher:
@@ -126,11 +139,14 @@ def _load(kernel: wp.Kernel, device: wp.Device) -> None:
     """Compile without tiles in static memory: Warp makes one buffer per module, which threads would share."""
     tiles = wp.config.enable_tiles_in_stack_memory
     wp.config.enable_tiles_in_stack_memory = False
+    wall, cpu = time.perf_counter(), time.process_time()
     try:
         # with the block that it is launched with, or Warp would compile it a second time; the CPU's is always 1
         wp.load_module(kernel.module, device=device, block_dim=1 if device.is_cpu else BLOCK_DIM)
     finally:
         wp.config.enable_tiles_in_stack_memory = tiles
+        LOADING.wall += time.perf_counter() - wall
+        LOADING.cpu += time.process_time() - cpu
 
 
 def cores() -> int:

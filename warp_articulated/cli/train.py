@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
 import signal
 import sys
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -52,12 +54,18 @@ def run(options: argparse.Namespace) -> int:
     first, alone = _environment("RANK", 0) == 0, _environment("WORLD_SIZE", 1) == 1
     options.quiet = options.quiet or not first
     if first:
-        (options.folder / TOLD).unlink(missing_ok=True)
+        with contextlib.suppress(NotADirectoryError):  # which train says better
+            (options.folder / TOLD).unlink(missing_ok=True)
     console = Console(options)
     from ..rl.learning.distributed import LostProcess
 
+    stopping = _Stopping(console)
     try:
-        _train(options, console)
+        if alone and threading.current_thread() is threading.main_thread():
+            with stopping:
+                _train(options, console, stopping)
+        else:
+            _train(options, console, None)
     except (LostProcess, SystemExit, KeyboardInterrupt) as stop:
         signal.signal(signal.SIGTERM, signal.SIG_IGN)  # torchrun sends it to all that are left, whatever they know
         if alone or _first_to_tell(options.folder):
@@ -70,9 +78,39 @@ def run(options: argparse.Namespace) -> int:
         if first:
             raise
         return FAILED  # all processes were given the same, and the first one says what is wrong with it
+    if stopping.sent is not None:
+        print(f"warp-articulated: stopped. {_how_to_resume(options.folder)}", file=sys.stderr, flush=True)
+        return STOPPED + stopping.sent
     if first:
         _tell(options, console)
     return OK
+
+
+class _Stopping:
+    """The first Ctrl-C or SIGTERM lets an iteration end, so that the run can be saved; the second one stops at once."""
+
+    def __init__(self, console: Console):
+        self.quiet = console.quiet
+        self.sent: int | None = None
+        """Number of the first signal."""
+
+    def __enter__(self) -> _Stopping:
+        self.before = {which: signal.signal(which, self._note) for which in (signal.SIGINT, signal.SIGTERM)}
+        return self
+
+    def __exit__(self, *_) -> None:
+        for which, handler in self.before.items():
+            signal.signal(which, handler)
+
+    def _note(self, which: int, _) -> None:
+        if self.sent is not None:
+            raise KeyboardInterrupt if which == signal.SIGINT else SystemExit
+        self.sent = which
+        if not self.quiet:  # not print: the signal may have come in the middle of another one
+            os.write(2, b"\nstopping after this iteration; the same again stops at once, without saving\n")
+
+    def __call__(self) -> bool:
+        return self.sent is not None
 
 
 def _environment(name: str, otherwise: int) -> int:
@@ -80,7 +118,7 @@ def _environment(name: str, otherwise: int) -> int:
     return int(os.environ.get(name, otherwise))
 
 
-def _train(options: argparse.Namespace, console: Console) -> None:
+def _train(options: argparse.Namespace, console: Console, stop: _Stopping | None) -> None:
     from ..rl.learning.training import train
 
     settings = as_dict(options.set + [("num_envs", options.envs)] * (options.envs is not None), "of the algorithm")
@@ -105,6 +143,7 @@ def _train(options: argparse.Namespace, console: Console) -> None:
             threads=threads,
             device=options.device,
             report=progress,
+            stop=stop,
         )
 
 

@@ -179,14 +179,18 @@ class Env:
         reward = torch.where(lost, self.lost(state), self.reward(state, action, after))
         return after, reward, self.terminated(after) | lost
 
-    def restart(self, mask: torch.Tensor) -> torch.Tensor:
-        """Begin new episodes where mask (num_envs,) is true; returns the observations of all environments."""
+    def restart(self, mask: torch.Tensor, seed: int | None = None) -> torch.Tensor:
+        """Begin new episodes where mask (num_envs,) is true; returns the observations of all environments.
+
+        seed: the same one leads to the same episodes, those of `reset`; None: those that come next.
+        """
         mask = torch.as_tensor(mask, device=self.device)
         if mask.shape != (self.num_envs,) or mask.dtype != torch.bool:
             raise ValueError(
                 f"mask has shape {tuple(mask.shape)} and is {mask.dtype}; it must be ({self.num_envs},) of torch.bool."
             )
-        self._state = self._restarted(self.state, mask)
+        keys = None if seed is None else seeded(checks.whole("seed", seed, 0), len(mask), self.device, self.first_env)
+        self._state = self._restarted(self.state, mask, keys)
         return self.observe(self._state)
 
     def fresh(self, num: int, seed: int) -> State:
@@ -243,17 +247,20 @@ class Env:
             memory, params = self.memory(random), self.vary(random)
         return State(q, qd, torch.zeros_like(keys), keys, memory, params)
 
-    def _restarted(self, state: State, mask: torch.Tensor) -> State:
-        """The state with new episodes where mask is true; itself if that is nowhere, and looking costs no wait."""
+    def _restarted(self, state: State, mask: torch.Tensor, keys: torch.Tensor | None = None) -> State:
+        """The state with new episodes where mask is true; itself if that is nowhere, and looking costs no wait.
+
+        keys: (num_envs,) of the new episodes; by default of those that come next.
+        """
         if mask.device.type != "cpu":
-            return self._restarted_unseen(state, mask)
+            return self._restarted_unseen(state, mask, keys)
         rows = torch.nonzero(mask).flatten()
         if len(rows) == 0:
             return state
-        fresh = self._begun(fork(state.key[rows], NEXT_EPISODE))
+        fresh = self._begun(fork(state.key[rows], NEXT_EPISODE) if keys is None else keys[rows])
         return fresh.map(lambda new, old: old.index_copy(0, rows, new), state)
 
-    def _restarted_unseen(self, state: State, mask: torch.Tensor) -> State:
+    def _restarted_unseen(self, state: State, mask: torch.Tensor, keys: torch.Tensor | None = None) -> State:
         """The same without asking the device which ones: all begin anew, and those of the mask are taken."""
-        fresh = self._begun(fork(state.key, NEXT_EPISODE))
+        fresh = self._begun(fork(state.key, NEXT_EPISODE) if keys is None else keys)
         return fresh.map(lambda new, old: torch.where(mask.view(-1, *[1] * (new.ndim - 1)), new, old), state)

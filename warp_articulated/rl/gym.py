@@ -50,22 +50,21 @@ class VectorEnv(gymnasium.vector.VectorEnv):
         super().reset(seed=seed)
         mask = (options or {}).get("reset_mask")
         with torch.no_grad():
-            observation = self.env.reset(seed) if mask is None else self.env.restart(torch.as_tensor(mask))
-        return observation.cpu().numpy(), {}
+            observation = self.env.reset(seed) if mask is None else self.env.restart(torch.as_tensor(mask), seed)
+        return _copy(observation), {}
 
     def step(self, actions: np.ndarray):
         """Observations, rewards, terminations, truncations and info of one control step."""
         with torch.no_grad():
             step = self.env.step(_tensor(self.env, "actions", actions))
-        observation, reward, terminated, truncated, final = (x.cpu().numpy() for x in step)
+        reward, terminated, truncated, final = (x.cpu().numpy() for x in step[1:])
         info: dict[str, Any] = {}
         ended = terminated | truncated
         if ended.any():
             info = {"final_obs": np.full(self.num_envs, None, object), "_final_obs": ended}
             for i in np.flatnonzero(ended):
                 info["final_obs"][i] = final[i]
-        # a copy: a task may observe the state itself, and callers write into what they get
-        return observation.copy(), reward, terminated, truncated, info
+        return _copy(step.observation), reward, terminated, truncated, info
 
 
 class SingleEnv(gymnasium.Env):
@@ -81,6 +80,8 @@ class SingleEnv(gymnasium.Env):
     def __init__(self, env: Env, render_mode: str | None = None):
         if env.num_envs != 1:
             raise ValueError(f"env has {env.num_envs} environments; a gymnasium.Env is a single one.")
+        if render_mode not in (None, *self.metadata["render_modes"]):
+            raise ValueError(f"render_mode is {render_mode!r}; it must be 'rgb_array', or None for no pictures.")
         self.env = env
         self.render_mode = render_mode
         self.metadata = {**self.metadata, "render_fps": round(1.0 / env.control_dt)}
@@ -90,7 +91,7 @@ class SingleEnv(gymnasium.Env):
         """First observation, and {}."""
         super().reset(seed=seed)
         with torch.no_grad():
-            return self.env.reset(seed)[0].cpu().numpy(), {}
+            return _copy(self.env.reset(seed)[0]), {}
 
     def step(self, action: np.ndarray):
         """Observation, reward, terminated, truncated and {} of one control step."""
@@ -98,7 +99,7 @@ class SingleEnv(gymnasium.Env):
         with torch.no_grad():
             # not env.step, which would go on to the next episode by itself
             env.state, reward, terminated = env.transition(env.state, _tensor(env, "action", action)[None])
-            observation = env.observe(env.state)[0].cpu().numpy().copy()
+            observation = _copy(env.observe(env.state)[0])
         truncated = bool(env.state.frame >= env.episode_length) and not bool(terminated)
         return observation, float(reward), bool(terminated), truncated, {}
 
@@ -122,6 +123,11 @@ def make_vector(task: str, num_envs: int = 1, **options) -> VectorEnv:
 def make_single(task: str, render_mode: str | None = None, **options) -> SingleEnv:
     """What gymnasium.make calls; options are those of the task's class."""
     return SingleEnv(make(task, **options), render_mode)
+
+
+def _copy(observation: torch.Tensor) -> np.ndarray:
+    """A task may observe the state itself, and callers write into what they get."""
+    return observation.cpu().numpy().copy()
 
 
 def _tensor(env: Env, name: str, value) -> torch.Tensor:

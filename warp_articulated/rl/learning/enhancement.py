@@ -38,11 +38,15 @@ def expanded_value(
 def exact_slope(
     env: Env, state: State, action: torch.Tensor, following: Value, gamma: float, scale: float = 1.0
 ) -> torch.Tensor:
-    """(n, action_size) slope of `expanded_value` by the action: a batched step of simulation and its adjoint."""
+    """(n, action_size) slope of `expanded_value` by the action: a batched step of simulation and its adjoint.
+
+    Zero where it is not finite, as that of a step through which numbers of the adjoint overflow.
+    """
     with torch.enable_grad():
         action = action.detach().requires_grad_()
         value = expanded_value(env, state, action, following, gamma, scale)
-        return torch.autograd.grad(value.sum(), action)[0]
+        slope = torch.autograd.grad(value.sum(), action)[0]
+    return torch.where(slope.isfinite().all(1, keepdim=True), slope, 0.0)
 
 
 def jacobians(env: Env, state: State, action: torch.Tensor) -> dict[str, torch.Tensor]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -145,9 +146,10 @@ class OffPolicy(Learner):
 
     def begin_with(self, saved: dict[str, Any]) -> None:
         super().begin_with(saved)
-        if "part review" in saved:
+        review = saved.get("part review")
+        if review and math.isfinite(review["best return"]):  # or there is no best one yet
             best = frozen(self.actor)
-            best.load_state_dict(saved["part review"]["best"])
+            best.load_state_dict(review["best"])
             self._go_on_from(best)
 
     def state_dict(self) -> dict[str, Any]:

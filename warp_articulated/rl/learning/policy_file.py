@@ -74,6 +74,6 @@ def load_policy(path: str | os.PathLike, device: torch.device | str = "cpu") -> 
             warnings.simplefilter("ignore", DeprecationWarning)
             policy = torch.jit.load(str(path), map_location=device, _extra_files=extra)
         description = json.loads(extra[DESCRIPTION])
-    except (RuntimeError, ValueError) as error:
-        raise ValueError(f"{path} is not a policy that save_policy wrote: {str(error).splitlines()[0]}") from None
+    except (RuntimeError, ValueError):
+        raise ValueError(f"{path} is not a policy that save_policy wrote, such as policy.pt of a run.") from None
     return PolicyFile(policy, description["task"], description["options"], description["info"])

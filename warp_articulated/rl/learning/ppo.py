@@ -80,6 +80,12 @@ class Ppo(Learner):
     Settings = PpoSettings
 
     def __init__(self, env: Env, settings: PpoSettings, seed: int = 0):
+        steps = env.num_envs * settings.horizon
+        if steps < max(2, settings.minibatches):  # advantages are compared with each other
+            raise ValueError(
+                f"num_envs is {env.num_envs} and horizon {settings.horizon}; together they must make at least "
+                f"{max(2, settings.minibatches)} steps, a step for every one of the minibatches."
+            )
         super().__init__(env, settings, seed)
         observed = self._grouped(self.observation)
         noise = {"class_name": "GaussianDistribution", "init_std": settings.std, "std_type": "log"}

@@ -43,11 +43,16 @@ class Sampler(nn.Module):
 
     def forward(self, observation: torch.Tensor) -> torch.Tensor:
         """The action of no noise."""
-        return torch.tanh(self.raw(observation, observation.new_zeros(*observation.shape[:-1], self.acted)))
+        return torch.tanh(self.raw(observation, _none(observation, self.acted)))
 
     def raw(self, observation: torch.Tensor, noise: torch.Tensor) -> torch.Tensor:
         """Actions (..., action_size) before the tanh, of noise of mean 0 and variance 1."""
         return self.net(torch.cat([self.normaliser(observation), noise], -1))
+
+
+def _none(observation: torch.Tensor, acted: int) -> torch.Tensor:
+    """(..., acted) zeros, in a way that holds for any number of dimensions after it was traced."""
+    return nn.functional.pad(torch.zeros_like(observation[..., :0]), (0, acted))
 
 
 class Sql(OffPolicy):

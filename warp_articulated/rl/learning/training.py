@@ -7,7 +7,7 @@ import math
 import os
 import time
 from collections.abc import Callable
-from dataclasses import asdict, fields, replace
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -15,20 +15,17 @@ import torch
 
 from ... import __version__, checks
 from ...files import replace_when_done
+from ...launch import LOADING
 from ..tasks import make
 from . import distributed
 from .evaluation import evaluate
 from .learner import Learner
-from .policy_file import save_policy
+from .policy_file import load_policy, save_policy
 from .recipes import ALGORITHMS, learner_class, recipe
 from .runlog import RunLog
+from .settings import make_settings
 
 OWN = {"num_envs", "first_env", "seed", "threads", "device"}  # of the environments, not options of a task
-COUNTS = {
-    "num_envs", "horizon", "iterations", "minibatches", "critic_epochs", "epochs", "batch", "collect", "capacity",
-    "enhanced_batch", "review_every", "review_episodes", "patience",
-}  # fmt: skip
-SHARES = {"gamma", "trace", "target_rate", "average_rate", "last_rate", "real_ratio"}
 EVALUATION_SEED = 1_000_003  # of episodes that no learner begins with
 CHECKPOINT = "checkpoint.pt"
 
@@ -56,6 +53,7 @@ def train(
     threads: int | None = None,
     device: str | None = None,
     report: Report | None = None,
+    stop: Callable[[], bool] | None = None,
 ) -> Path:
     """Train a policy; returns the folder with checkpoint.pt, log.csv, log.jsonl, run.json, curve.png and the policies.
 
@@ -70,7 +68,7 @@ def train(
         options: of the task's class, such as {"n": 3}.
         settings: of the algorithm, in place of those of the recipe.
         seed: of everything random.
-        seconds: of learning, without evaluations; by default what the recipe says.
+        seconds: of learning, without evaluations and without compiling kernels; by default what the recipe says.
         steps: control steps of all environments after which to stop, if that comes first.
         until: stop as soon as an evaluation's mean return is as high as this.
         cpu_time: count the seconds that the process computed, not those that passed: what else runs on the machine then
@@ -85,6 +83,7 @@ def train(
         threads: of the CPU, for simulation and networks; by default all cores.
         device: of the simulation and the networks; by default CUDA if there is any.
         report: called after every iteration.
+        stop: called after every iteration, too; if it returns True, a checkpoint is written and the run ends.
     """
     for name, value in (
         ("seconds", seconds),
@@ -105,6 +104,8 @@ def train(
     numbers = make_settings(learner_type, {**values, **(settings or {})})
     seconds = budget if seconds is None else seconds
     folder = Path(folder or Path("runs") / f"{task}-{algorithm}-{seed}")
+    if folder.exists() and not folder.is_dir():
+        raise ValueError(f"folder is {folder}, which is a file; a run needs a folder for its files.")
     described = {
         "task": task,
         "algorithm": algorithm,
@@ -133,11 +134,14 @@ def train(
             raise ValueError(f"{folder} has learned for {clock:.0f} s already; give more than that to go on.")
         if steps is not None and learner.steps >= steps:
             raise ValueError(f"{folder} has made {learner.steps:,} steps already; give more than that to go on.")
-    run = _Run(folder, described, learner, 0 if saved is None else saved["rows"])
+    run = _Run(folder, described, learner, saved)
     judge = make(task, evaluation_episodes, **extra) if rank == 0 else None
     evaluated = checkpointed = clock
-    now = time.process_time if cpu_time else time.perf_counter
     good = False
+
+    def now() -> float:  # of learning alone
+        return time.process_time() - LOADING.cpu if cpu_time else time.perf_counter() - LOADING.wall
+
     try:
         while not good and clock < seconds and (steps is None or learner.steps < steps):
             began = now()
@@ -151,7 +155,7 @@ def train(
                 row |= {f"evaluated {name}": value for name, value in measured.items()}
                 good = until is not None and measured["return"] >= until
                 run.keep_best(measured["return"])
-            good = distributed.any_of(good)
+            good = distributed.any_of(good or (stop is not None and stop()))
             run.add(row)
             if last or good or clock - checkpointed >= checkpoint_every:
                 checkpointed = clock
@@ -163,39 +167,6 @@ def train(
         run.close()
         distributed.end()
     return folder
-
-
-def make_settings(learner: type[Learner], values: dict[str, Any]) -> Any:
-    """The learner's Settings with these values, or an error that says which name it does not know."""
-    known = {field.name: field for field in fields(learner.Settings)}
-    made = learner.Settings()
-    for name, value in values.items():
-        if name not in known:
-            raise ValueError(f"{learner.__name__} has no setting {name!r}; it has {', '.join(known)}.")
-        usual = getattr(made, name)
-        if isinstance(usual, tuple) and isinstance(value, (list, tuple)):
-            value = tuple(value)
-        elif isinstance(usual, float) and isinstance(value, int) and not isinstance(value, bool):
-            value = float(value)
-        if usual is not None and type(value) is not type(usual):
-            raise ValueError(f"{name} is {value!r}; it must be of the kind of {usual!r}.")
-        _check_range(name, value)
-        made = replace(made, **{name: value})
-    return made
-
-
-def _check_range(name: str, value: Any) -> None:
-    if name in COUNTS and value is not None:
-        checks.whole(name, value, 1)
-    if name in SHARES and not 0.0 <= value <= 1.0:
-        raise ValueError(f"{name} is {value}; it must be between 0 and 1.")
-    if name.endswith("betas") and not (
-        len(value) == 2 and all(isinstance(beta, float) and 0.0 <= beta < 1.0 for beta in value)
-    ):
-        raise ValueError(f"{name} is {value}; it must be two numbers such as 0.9, from 0.0 to below 1.0.")
-    if name.endswith("hidden"):
-        for width in value:
-            checks.whole(name, width, 1)
 
 
 def _share(num_envs: int, world: int) -> int:
@@ -223,7 +194,7 @@ def _prepare(
     if not path.exists():
         raise FileNotFoundError(f"{folder} has no {CHECKPOINT}: there is nothing to resume.")
     saved = torch.load(path, weights_only=True)
-    begun, wanted = ({**usual, **run, **run["settings"]} for run in (saved["run"], described))
+    begun, wanted = ({**run, **usual, **run["settings"]} for run in (saved["run"], described))
     for name, value in wanted.items():
         if name not in ("settings", "begin_with") and begun.get(name) != value:  # of settings, the one that differs
             raise ValueError(f"{folder} was begun with {name} {begun.get(name)}, not {value}; give the same to resume.")
@@ -254,9 +225,11 @@ def _take_over(learner: Learner, folder: Path, algorithm: str) -> None:
 class _Run:
     """The files of a run; only the first process writes them."""
 
-    def __init__(self, folder: Path, described: dict[str, Any], learner: Learner, rows: int):
+    def __init__(self, folder: Path, described: dict[str, Any], learner: Learner, saved: dict[str, Any] | None):
         self.folder, self.described, self.learner = folder, described, learner
-        self.log = RunLog(folder, rows) if distributed.rank() == 0 else None
+        self.log = RunLog(folder, 0 if saved is None else saved["rows"]) if distributed.rank() == 0 else None
+        self.best = -math.inf if saved is None else self._best_before()
+        """Return of best.pt."""
 
     def add(self, row: dict[str, float]) -> None:
         if self.log:
@@ -276,9 +249,16 @@ class _Run:
 
     def keep_best(self, value: float) -> None:
         """Keep the policy as best.pt if no evaluation was as good as this one: the last one need not be the best."""
-        rows = self.log.rows if self.log else []
-        if value > max((row["evaluated return"] for row in rows if "evaluated return" in row), default=-math.inf):
+        if value > self.best:
+            self.best = value
             self._save_policy("best.pt", {"evaluated return": value})
+
+    def _best_before(self) -> float:
+        """Of the file: it may be newer than the checkpoint, and none of its evaluations is in the log then."""
+        try:
+            return load_policy(self.folder / "best.pt").info["log"]["evaluated return"]
+        except (FileNotFoundError, ValueError, KeyError):  # there is none, or nobody knows how good it is
+            return -math.inf
 
     def _save_policy(self, file: str, row: dict[str, float]) -> None:
         learner, described = self.learner, self.described
