@@ -52,7 +52,7 @@ class Sampler(nn.Module):
 
 def _none(observation: torch.Tensor, acted: int) -> torch.Tensor:
     """(..., acted) zeros, in a way that holds for any number of dimensions after it was traced."""
-    return nn.functional.pad(torch.zeros_like(observation[..., :0]), (0, acted))
+    return nn.functional.pad(torch.zeros_like(observation.narrow(-1, 0, 0)), (0, acted))
 
 
 class Sql(OffPolicy):
