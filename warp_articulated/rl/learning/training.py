@@ -137,13 +137,13 @@ def train(
     run = _Run(folder, described, learner, saved)
     judge = make(task, evaluation_episodes, **extra) if rank == 0 else None
     evaluated = checkpointed = clock
-    good = False
+    good = ended = False
 
     def now() -> float:  # of learning alone
         return time.process_time() - LOADING.cpu if cpu_time else time.perf_counter() - LOADING.wall
 
     try:
-        while not good and clock < seconds and (steps is None or learner.steps < steps):
+        while not ended and clock < seconds and (steps is None or learner.steps < steps):
             began = now()
             row = learner.advance()
             clock += distributed.slowest(now() - began)
@@ -155,9 +155,9 @@ def train(
                 row |= {f"evaluated {name}": value for name, value in measured.items()}
                 good = until is not None and measured["return"] >= until
                 run.keep_best(measured["return"])
-            good = distributed.any_of(good or (stop is not None and stop()))
+            ended = distributed.any_of(good or (stop is not None and stop()))
             run.add(row)
-            if last or good or clock - checkpointed >= checkpoint_every:
+            if last or ended or clock - checkpointed >= checkpoint_every:
                 checkpointed = clock
                 run.save(clock)
             if report:
