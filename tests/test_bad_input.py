@@ -132,6 +132,8 @@ def test_broken_urdf(tmp_path, what):
         ({"mimic": "follow"}, "mimic='follow' is not known"),
         ({"friction": -1}, "friction=-1 must be"),
         ({"gravity": (0, 0)}, "gravity=.* must be three finite numbers"),
+        ({"floating": "no"}, "floating='no' must be True or False"),
+        ({"ground": 1}, "ground=1 must be True or False"),
         ({"fixed": True}, "the option 'fixed' does not apply to .*r.urdf; it takes floating"),
     ],
 )

@@ -86,7 +86,7 @@ def test_it_is_shown_in_a_browser(capsys):
 def test_options_and_seeds_reach_the_task(capsys):
     write_policy(episode_length=90)
     results = []
-    for words in ((), ("--seed", 1), ("--option", "swing_up=true"), ()):
+    for words in ((), ("--seed", 1), ("--option", "swing_up=true"), ("--option", "swing_up=False")):
         assert run("play", "p.pt", "--episodes", 2, *ALONE, "--json", "r.json", *words) == 0
         results.append(json.loads(open("r.json").read())["episodes"])
     assert results[0] == results[3] != results[1]
@@ -100,6 +100,7 @@ def test_options_and_seeds_reach_the_task(capsys):
         (("train", "Cartpole", "--set", "gama=1"), "Shac has no setting 'gama'"),
         (("train", "Cartpole", "--set", "num_envs=4", "--envs", "4"), "'num_envs' of the algorithm is given twice"),
         (("train", "Cartpole", "--option", "n=3"), "Cartpole has no option 'n'"),
+        (("train", "Cartpole", "--option", "swing_up=no"), "swing_up is 'no'; it must be True or False"),
         (("train", "Cartpole", "--resume"), "runs/Cartpole-shac-0 has no checkpoint.pt"),
         (("train", "Cartpole", "--folder", "file/run"), "file/run"),
         (("train", "Cartpole", "--folder", "file"), "folder is file, which is a file; a run needs a folder"),

@@ -105,6 +105,8 @@ def test_options_for_contacts(tmp_path):
     assert grounded.shapes[-1].type == ShapeType.PLANE and frozenset(("e", "ground")) in names_of_pairs(grounded)
     with pytest.raises(ModelError, match=r"robot.xml.*nobody"):
         load_mjcf(path, exclude=[("a", "nobody")])
+    with pytest.raises(ModelError, match="self_collision='no' must be True or False"):
+        load_mjcf(path, self_collision="no")
 
 
 def test_meshes_become_hulls_with_the_same_corners(tmp_path):

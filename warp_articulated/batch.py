@@ -75,7 +75,7 @@ class Batch:
         checks.positive("max_push_speed", max_push_speed)
         self.dt = float(dt)
         self.device = checks.device(device)
-        self.validate = self.device.is_cpu if validate is None else validate
+        self.validate = self.device.is_cpu if validate is None else checks.flag("validate", validate)
         self._real, self.dtype = PRECISIONS[dtype]
         self._like = torch.empty(0, dtype=self.dtype, device=wp.device_to_torch(self.device))
         self._launcher = Launcher(self.device, self.num_envs, threads)

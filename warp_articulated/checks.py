@@ -35,6 +35,13 @@ def whole(name: str, value: int, least: int) -> int:
     return int(value)
 
 
+def flag(name: str, value: bool) -> bool:
+    """A word would count as true, even "false"."""
+    if not isinstance(value, (bool, np.bool_)):
+        raise ValueError(f"{name} is {value!r}; it must be True or False.")
+    return bool(value)
+
+
 def interval(name: str, value: int | str, steps: int) -> int:
     """A number of steps, or "sqrt": the root of all steps, rounded up."""
     if value == "sqrt":

@@ -1,4 +1,4 @@
-"""Checks that a list of bodies can be simulated, made once when a Model is assembled.
+"""Checks of what importers are asked for, and that a list of bodies can be simulated, made once for every Model.
 
 Refused is what has no meaning or no solution. What is only unlikely in a real robot, and that Pinocchio, PyBullet
 and MuJoCo load as well, is used as given and becomes a note of the model.
@@ -17,6 +17,13 @@ from .rotations import quat_to_matrix
 # Real files are rounded to a few digits: a thousandth of the largest moment is forgiven without a word.
 TRIANGLE_TOLERANCE = 1e-3
 NEGATIVE_TOLERANCE = 1e-6
+
+
+def check_flags(path: object, **flags: bool | None) -> None:
+    """Refuse words and numbers as options of an importer that are on or off: "false" would count as on."""
+    for name, value in flags.items():
+        if value is not None and not isinstance(value, (bool, np.bool_)):
+            raise ModelError(f"{path}: {name}={value!r} must be True or False.")
 
 
 def check_bodies(name: str, bodies: Sequence[Body]) -> list[str]:

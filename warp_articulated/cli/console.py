@@ -201,14 +201,14 @@ def positive(text: str) -> float:
 
 
 def loader_option(text: str) -> tuple[str, object]:
-    """ "friction=0.8" as a name and a value: JSON, or a plain word."""
+    """ "friction=0.8" as a name and a value: JSON, Python's True, False and None, or a plain word."""
     name, equals, value = text.partition("=")
     if not equals or not name.strip().isidentifier():
         raise argparse.ArgumentTypeError(f"{text!r} is not of the form NAME=VALUE")
     try:
         return name.strip(), json.loads(value)
     except ValueError:
-        return name.strip(), value
+        return name.strip(), {"True": True, "False": False, "None": None}.get(value, value)
 
 
 def as_dict(given: list[tuple[str, Any]], whose: str) -> dict[str, Any]:

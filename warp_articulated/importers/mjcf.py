@@ -16,6 +16,7 @@ import numpy as np
 
 from ..model import WORLD, Body, JointType, Model, ModelError, assemble
 from ..rotations import matrix_to_quat, quat_multiply, quat_to_matrix
+from ..validate import check_flags
 
 if TYPE_CHECKING:
     from mujoco import MjModel
@@ -89,6 +90,7 @@ def load_mjcf(
     from .mjcf_drives import add_motor_inertia, read_drives
     from .mjcf_geoms import read_pairs, read_shapes
 
+    check_flags(path, ground=ground, self_collision=self_collision, meshes=meshes)
     source = compile_mjcf(Path(path))
     bodies, merged = read_bodies(source)
     shapes, index = read_shapes(source, meshes=meshes)

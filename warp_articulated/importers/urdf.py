@@ -18,7 +18,7 @@ import numpy as np
 from ..model import WORLD, Body, JointType, Model, ModelError, Shape, ShapeType, assemble
 from ..poses import lowest_point
 from ..rotations import matrix_to_quat
-from ..validate import inertia_problem
+from ..validate import check_flags, inertia_problem
 from .urdf_drives import PerJoint, make_drives
 from .urdf_shapes import ShapeReader, read_origin
 from .urdf_tree import JointElement, read_tree
@@ -67,6 +67,7 @@ def load_urdf(
         ModelError: a sentence with the file, the line and the element, or the argument, that is wrong.
     """
     path = Path(path)
+    check_flags(path, floating=floating, ground=ground, self_collision=self_collision, meshes=meshes)
     _check_options(path, mimic, friction, restitution, gravity)
     robot = parse_xml(path)
     notes: list[str] = []

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import torch
 
+from .. import checks
 from ..importers.loading import load
 from .env import Env
 from .random import Random
@@ -29,8 +30,8 @@ class Cartpole(Env):
     dt, substeps, episode_length = 5e-3, 4, 300
 
     def __init__(self, num_envs: int = 1, *, swing_up: bool = False, **options):
+        self.swing_up = checks.flag("swing_up", swing_up)
         super().__init__(load("cartpole"), num_envs, **options)
-        self.swing_up = swing_up
 
     def begin(self, random: Random) -> tuple[torch.Tensor, torch.Tensor]:
         q, qd = super().begin(random)

@@ -117,8 +117,8 @@ class LaikagoWalk(LaikagoStand):
     SOFTNESS, RIGHTING = (-2.0, 0.5), (0.2, 0.8)
 
     def __init__(self, num_envs: int = 1, *, randomise: bool = True, push: float = 0.5, **options):
+        self.randomise = checks.flag("randomise", randomise)
         super().__init__(num_envs, push=push, **options)
-        self.randomise = randomise
         self._slowest, self._fastest = self._like.new_tensor(self.COMMANDS).unbind(1)
         self._offsets = torch.pi * self._like.new_tensor(TROT)
 

@@ -54,8 +54,8 @@ class Ant(Runner):
 
     def __init__(self, num_envs: int = 1, *, care: float = 0.0, randomise: bool = False, **options):
         checks.positive("care", care, zero=True)
+        self.care, self.randomise = care, checks.flag("randomise", randomise)
         super().__init__(load("ant"), num_envs, **options)
-        self.care, self.randomise = care, randomise
         self._kick = self._like.new_tensor(self.KICK)
         order = [ANT_ACTIONS.index(name) for name in self.model.drive_names]
         self._order = torch.tensor(order, device=self.device)

@@ -118,7 +118,7 @@ class MujocoSimulator(Simulator):
 
     def __init__(self, model: Model, num_envs: int, stiff: bool = False, **options):
         super().__init__(model, num_envs, **options)
-        self.mujoco = mujoco_laikago(model, self.dt, stiff)
+        self.mujoco = mujoco_laikago(model, self.dt, checks.flag("stiff", stiff))
         self._scratch = mujoco.MjData(self.mujoco)
 
     def step(self, q, qd, u=None, *, substeps: int | None = None, params: Mapping | None = None):
