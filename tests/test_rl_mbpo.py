@@ -31,12 +31,12 @@ def known(n, seed, noise=NOISE):
     return observation, action, 100 * (x * y + action[:, 0]), observation + change, y > 0.5
 
 
-def fitted(transitions, **settings):
+def fitted(transitions, steps=None, **settings):
     torch.manual_seed(0)
     numbers = ModelSettings(**{"members": 4, "elites": 3, "model_hidden": (64, 64), **settings})
     ensemble = Ensemble(2, 1, numbers)
     optimiser = torch.optim.AdamW(ensemble.parameters(), 3e-3)
-    notes = fit(ensemble, optimiser, transitions, numbers, torch.Generator().manual_seed(0))
+    notes = fit(ensemble, optimiser, transitions, numbers, torch.Generator().manual_seed(0), steps)
     return ensemble, notes
 
 
@@ -80,6 +80,45 @@ def test_training_stops_when_nothing_gets_better_and_keeps_the_best():
     _, notes = fitted(nonsense, model_batches=5000, model_check=20, model_patience=3)
     assert notes["model steps"] < 1000
     assert notes["model error"] < 1.7  # that of the mean is 1 and, of ends, 0.56; of what was learned by heart, more
+
+
+def test_samples_around_a_step_are_held_out_with_it():
+    """Of nonsense nothing can be predicted but what was learned by heart, from other samples around the same step."""
+    observation, action, reward, following, ended = known(30, 0)
+    order = torch.randperm(30, generator=torch.Generator().manual_seed(5))
+    nonsense = (observation, action, reward[order], observation + (following - observation)[order], ended[order])
+    around = tuple(x.repeat_interleave(10, 0) for x in nonsense)
+    step = torch.arange(30).repeat_interleave(10)
+    patient = {"model_batches": 600, "model_check": 100, "model_patience": 6, "model_holdout": 0.3}
+    leaking, honest = (fitted(around, steps, **patient)[1]["model error"] for steps in (None, step))
+    assert leaking < 0.3 < 1.0 < honest
+    with pytest.raises(ValueError, match="transitions are of 1 step; there must be at least 2"):
+        fitted(around, torch.zeros(300, dtype=torch.int64))
+
+
+def test_the_learner_knows_which_samples_are_around_the_same_step(monkeypatch):
+    told = []
+
+    def noted(model, optimiser, transitions, settings, generator, steps):
+        told.append((transitions[0], steps))
+        return {}
+
+    monkeypatch.setattr("warp_articulated.rl.learning.mbpo.fit", noted)
+    learner = small(samples="true", samples_around=3)
+    while not told:
+        learner.advance()
+    observation, steps = told[0]
+    assert len(steps) == 4 * len(steps.unique())
+    for step in steps.unique():
+        assert (observation[steps == step] == observation[steps == step][0]).all()
+
+
+def test_a_model_without_anything_to_learn_from_is_refused():
+    with pytest.raises(ValueError, match="model_holdout is 1.0; it must be below 1"):
+        small(model_holdout=1.0)
+    with pytest.raises(ValueError, match="warm_up is 1; it must be at least 2"):
+        small(num_envs=1, warm_up=1)
+    assert "model error" in small(num_envs=1, warm_up=2, collect=2).advance()
 
 
 def small(num_envs=2, **settings):

@@ -127,10 +127,13 @@ def fit(
     transitions: tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor],
     settings: ModelSettings,
     generator: torch.Generator,
+    steps: torch.Tensor | None = None,
 ) -> dict[str, float]:
     """Train all members until what was held out is predicted no better, and choose the elites.
 
     transitions: observations, actions, rewards, next observations and ends, (n, ...) each.
+    steps: (n,) int, the same for transitions that are samples around the same step: they are held out together, or
+        their copies would tell the members what to predict. None: all are on their own.
     """
     observation, action, reward, following, ended = transitions
     targets = torch.cat([following - observation, reward[:, None]], 1)
@@ -139,10 +142,7 @@ def fit(
     targets = (targets - ensemble.target_mean) / ensemble.target_spread
     ended = ended.to(targets.dtype)
     members, device = settings.members, inputs.device
-    order = torch.randperm(len(inputs), generator=generator, device=device)
-    held, kept = order.tensor_split([min(2000, max(1, int(settings.model_holdout * len(order))))])
-    if len(kept) == 0:
-        raise ValueError(f"transitions are {len(order)}; there must be at least 2 of them to learn from.")
+    held, kept = _split(len(inputs) if steps is None else steps, settings.model_holdout, generator, device)
     # every member has its own sample of the data, drawn with replacement: members that agree have all the same reason
     own = kept[torch.randint(len(kept), (members, len(kept)), generator=generator, device=device)]
     best = _errors(ensemble, inputs[held], targets[held], ended[held])
@@ -169,6 +169,24 @@ def fit(
             new.copy_(old)
     ensemble.elites.copy_(best.argsort()[: settings.elites])
     return {"model error": float(best[ensemble.elites].mean()), "model steps": float(batches)}
+
+
+def _split(
+    steps: torch.Tensor | int, share: float, generator: torch.Generator, device: torch.device
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Rows of transitions that are held out, about 2000 at most, and rows to learn from; whole steps each.
+
+    steps: as of `fit`, or how many transitions there are, all on their own.
+    """
+    if isinstance(steps, int):
+        steps = torch.arange(steps, device=device)
+    values, step = steps.unique(return_inverse=True)
+    if len(values) < 2:
+        raise ValueError(f"transitions are of {len(values)} step; there must be at least 2 to learn from.")
+    rows = min(2000, int(share * len(step)))
+    number = min(max(1, round(rows * len(values) / len(step))), len(values) - 1)
+    held = (torch.randperm(len(values), generator=generator, device=device) < number)[step]
+    return held.nonzero().flatten(), (~held).nonzero().flatten()
 
 
 def _loss(ensemble: Ensemble, x: torch.Tensor, targets: torch.Tensor, ended: torch.Tensor) -> torch.Tensor:

@@ -12,6 +12,7 @@ from typing import Any
 import torch
 
 from ..env import Env
+from ..random import fork
 from ..state import State
 from .dynamics import Ensemble, ModelSettings, fit
 from .replay import STEP, Replay, Transitions
@@ -54,6 +55,10 @@ class Mbpo(Sac):
                 f"enhancement is {settings.enhancement!r}; it must be 'none' for Mbpo: imagined steps begin in no "
                 "state of the simulator, and have no gradients."
             )
+        if settings.model_holdout == 1.0:
+            raise ValueError("model_holdout is 1.0; it must be below 1, or there is nothing to learn from.")
+        if max(settings.warm_up, env.num_envs) < 2:
+            raise ValueError(f"warm_up is {settings.warm_up}; it must be at least 2: one step is no data for a model.")
         if settings.branches > settings.imagined:
             raise ValueError(f"branches is {settings.branches}; it must be at most imagined, {settings.imagined}.")
         super().__init__(env, settings, seed)
@@ -104,8 +109,9 @@ class Mbpo(Sac):
         """Train the model on all that was simulated."""
         seen = self.replay.all()
         transitions = (seen.observation, seen.action, seen.reward, seen.next_observation, seen.terminated)
+        steps = fork(seen.state.key, seen.state.frame)  # samples around a step begin in its state
         with torch.enable_grad():
-            self.notes |= fit(self.model, self.model_optimiser, transitions, self.settings, self.generator)
+            self.notes |= fit(self.model, self.model_optimiser, transitions, self.settings, self.generator, steps)
 
     @torch.no_grad()
     def imagine(self) -> None:
