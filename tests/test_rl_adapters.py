@@ -106,6 +106,56 @@ def test_part_of_a_batch_is_reset_by_a_mask():
     assert np.array_equal(seeded[0], before[0]) and np.array_equal(seeded[1:], env.reset(seed=7)[0][1:])
 
 
+def test_environments_that_nobody_seeds_differ():
+    sync = vector(vectorization_mode="sync").reset()[0]
+    singles = [gymnasium.make("warp_articulated/Cartpole-v0").reset()[0] for _ in range(2)]
+    batches = [vector(num_envs=1).reset()[0][0] for _ in range(2)]
+    assert len(np.unique([*sync, *singles, *batches], axis=0)) == 7
+    same = [vector(num_envs=1, seed=3).reset()[0] for _ in range(2)]
+    assert np.array_equal(*same)
+
+
+def test_an_episode_may_begin_anew_in_the_step_after_its_end():
+    """The same as Gymnasium's own batch of single environments does."""
+    env = vector(episode_length=4, autoreset_mode="NextStep")
+    assert env.metadata["autoreset_mode"] is AutoresetMode.NEXT_STEP
+    plain = make("Cartpole", 3, episode_length=4)
+    assert np.array_equal(env.reset(seed=5)[0], plain.reset(5).numpy())
+    action = np.full((3, 1), 0.3, np.float32)
+    for _ in range(3):
+        env.step(action)
+        plain.step(torch.as_tensor(action))
+    last, step = env.step(action), plain.step(torch.as_tensor(action))
+    assert last[3].all() and last[4] == {} and np.array_equal(last[0], step.final_observation.numpy())
+    first = env.step(action)
+    assert np.array_equal(first[0], step.observation.numpy())  # the action did nothing
+    assert not first[1].any() and not first[2].any() and not first[3].any()
+    assert np.array_equal(env.step(action)[0], plain.step(torch.as_tensor(action)).observation.numpy())
+
+
+def test_an_episode_may_wait_for_its_reset():
+    env = vector(episode_length=2, autoreset_mode=AutoresetMode.DISABLED)
+    env.reset(seed=0)
+    action = np.zeros((3, 1), np.float32)
+    env.step(action)
+    mask = np.array([True, False, False])
+    env.reset(options={"reset_mask": mask})
+    ended = env.step(action)[3]
+    assert ended.tolist() == [False, True, True]
+    with pytest.raises(RuntimeError, match="Environment 1 has ended its episode; call reset"):
+        env.step(action)
+    env.reset(options={"reset_mask": ended})
+    assert env.step(action)[3].tolist() == [True, False, False]
+    env.reset(seed=0)  # all of them
+    env.step(action)
+
+
+def test_wrappers_that_refuse_the_usual_mode_take_another_one():
+    wrapped = gymnasium.wrappers.vector.NormalizeObservation(vector(autoreset_mode="NextStep"))
+    wrapped.reset(seed=0)
+    assert np.isfinite(wrapped.step(np.zeros((3, 1), np.float32))[0]).all()
+
+
 def test_gymnasiums_wrappers_count_episodes():
     env = gymnasium.wrappers.vector.RecordEpisodeStatistics(vector(episode_length=4, swing_up=True))
     env.reset(seed=0)
@@ -142,6 +192,10 @@ def test_bad_input_is_refused_by_a_sentence():
         env.step(np.zeros((3, 2)))
     with pytest.raises(TypeError, match="actions is a str; it must be an array of numbers"):
         env.step("left")
+    with pytest.raises(ValueError, match=r"reset_mask has shape \(3,\) and is torch.int64; it must be \(3,\) of bool"):
+        env.reset(options={"reset_mask": [1, 0, 0]})
+    with pytest.raises(ValueError, match="autoreset_mode is 'never'; it must be one of 'NextStep'"):
+        vector(autoreset_mode="never")
     with pytest.raises(ValueError, match=r"env has 2 environments; a gymnasium\.Env is a single one"):
         gym.SingleEnv(make("Cartpole", 2))
 

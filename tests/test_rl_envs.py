@@ -246,6 +246,7 @@ BAD = {
     "num_envs": (lambda env: rl.Cartpole(0), "num_envs is 0; it must be a whole number of at least 1"),
     "episode_length": (lambda env: rl.Cartpole(episode_length=0), "episode_length is 0; it must be a whole number"),
     "seed": (lambda env: env.reset(-1), "seed is -1; it must be a whole number of at least 0"),
+    "large seed": (lambda env: env.reset(1 << 63), r"seed is 9223372036854775808; it must be below 2\*\*63"),
     "shape": (lambda env: env.step(torch.zeros(2, 3)), r"action has shape \(2, 3\); it must be \(2, 1\)"),
     "NaN": (lambda env: env.step(torch.tensor([[0.0], [torch.nan]])), "action has a number that is not finite.* 1"),
     "dtype": (lambda env: env.step(torch.zeros(2, 1, dtype=torch.float64)), "action is torch.float64"),
@@ -267,6 +268,25 @@ def test_bad_input_is_refused_by_a_sentence(case):
     with pytest.raises((ValueError, TypeError, RuntimeError, NotImplementedError), match=message) as caught:
         call(env)
     assert str(caught.value).endswith(".")
+
+
+WRONG = {
+    "reward": (lambda *_: torch.zeros(2, 1), r"Spin.reward returns shape \(2, 1\) of torch.float32 .* must be \(2,\)"),
+    "terminated": (lambda _: torch.zeros(2), r"Spin.terminated .* of torch.float32 .* must be \(2,\) of torch.bool"),
+    "lost": (lambda _: torch.zeros(()), r"Spin.lost returns shape \(\)"),
+    "observe": (lambda state: state.q[:, 0], r"Spin.observe returns shape \(\d,\) .* \(\d, observation_size\)"),
+    "remember": (lambda *_: {"speed": torch.zeros(2)}, "Spin.remember returns speed; memory begins with nothing"),
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_what_a_task_returns_in_a_wrong_shape_is_refused(name, monkeypatch):
+    function, message = WRONG[name]
+    env = share(Spin(wa.load("cartpole"), 2, device="cpu"))
+    monkeypatch.setattr(env, name, function)
+    with pytest.raises(ValueError, match=message):
+        env.reset()
+        env.step(torch.zeros(2, 1))
 
 
 # -- a task of one's own

@@ -35,6 +35,12 @@ def whole(name: str, value: int, least: int) -> int:
     return int(value)
 
 
+def seed(value: int) -> int:
+    if whole("seed", value, 0) >= 1 << 63:
+        raise ValueError(f"seed is {value}; it must be below 2**63.")
+    return int(value)
+
+
 def flag(name: str, value: bool) -> bool:
     """A word would count as true, even "false"."""
     if not isinstance(value, (bool, np.bool_)):

@@ -62,7 +62,7 @@ class Env:
         self.substeps = self.substeps if substeps is None else substeps
         length = self.episode_length if episode_length is None else episode_length
         self.episode_length = checks.whole("episode_length", length, 1)
-        self.seed = checks.whole("seed", seed, 0)
+        self.seed = checks.seed(seed)
         self.first_env = checks.whole("first_env", first_env, 0)
         self.action_size = model.nu
         """Numbers in an action, all of them in [-1, 1]: by default one for every drive."""
@@ -143,7 +143,7 @@ class Env:
             self._state = self._begun(fork(self._state.key, NEXT_EPISODE))
         else:
             self._state = self.fresh(self.num_envs, self.seed if seed is None else seed)
-        return self.observe(self._state)
+        return self._observed(self._state)
 
     def step(self, action: torch.Tensor) -> Step:
         """Act for control_dt in all environments; episodes that end begin anew at once.
@@ -156,9 +156,9 @@ class Env:
         """
         after, reward, terminated = self.transition(self.state, action)
         truncated = (after.frame >= self.episode_length) & ~terminated
-        final = self.observe(after)
+        final = self._observed(after)
         self._state = self._restarted(after, terminated | truncated)
-        observation = final if self._state is after else self.observe(self._state)
+        observation = final if self._state is after else self._observed(self._state)
         return Step(observation, reward, terminated, truncated, final)
 
     def transition(self, state: State, action: torch.Tensor) -> tuple[State, torch.Tensor, torch.Tensor]:
@@ -175,9 +175,10 @@ class Env:
         q = torch.where(lost[:, None], state.q.detach(), q)
         qd = torch.where(lost[:, None], state.qd.detach(), qd)
         after = replace(state, q=q, qd=qd, frame=state.frame + 1)
-        after = replace(after, memory=self.remember(state, action, after))
-        reward = torch.where(lost, self.lost(state), self.reward(state, action, after))
-        return after, reward, self.terminated(after) | lost
+        after = replace(after, memory=self._remembered(state, action, after))
+        earned = self._told("reward", self.reward(state, action, after), state)
+        reward = torch.where(lost, self._told("lost", self.lost(state), state), earned)
+        return after, reward, self._told("terminated", self.terminated(after), state, torch.bool) | lost
 
     def restart(self, mask: torch.Tensor, seed: int | None = None) -> torch.Tensor:
         """Begin new episodes where mask (num_envs,) is true; returns the observations of all environments.
@@ -189,16 +190,16 @@ class Env:
             raise ValueError(
                 f"mask has shape {tuple(mask.shape)} and is {mask.dtype}; it must be ({self.num_envs},) of torch.bool."
             )
-        keys = None if seed is None else seeded(checks.whole("seed", seed, 0), len(mask), self.device, self.first_env)
+        keys = None if seed is None else seeded(checks.seed(seed), len(mask), self.device, self.first_env)
         self._state = self._restarted(self.state, mask, keys)
-        return self.observe(self._state)
+        return self._observed(self._state)
 
     def fresh(self, num: int, seed: int) -> State:
         """`num` beginnings of episodes, for `transition`; the environments' own state does not move.
 
         `replace(env.fresh(n, seed), q=q, qd=qd)` (of dataclasses) is a state at given positions and velocities.
         """
-        keys = seeded(checks.whole("seed", seed, 0), checks.whole("num", num, 1), self.device, self.first_env)
+        keys = seeded(checks.seed(seed), checks.whole("num", num, 1), self.device, self.first_env)
         return self._begun(keys)
 
     def detach(self) -> None:
@@ -222,7 +223,7 @@ class Env:
     def observation_size(self) -> int:
         """Numbers in an observation."""
         with torch.no_grad():
-            return self.observe(self.fresh(1, 0)).shape[1]
+            return self._observed(self.fresh(1, 0)).shape[1]
 
     # -- what a task may use
 
@@ -239,6 +240,34 @@ class Env:
         return Random(fork(state.key, state.frame), self._like, block=1)
 
     # -- inner workings
+
+    def _told(self, name: str, value: torch.Tensor, state: State, dtype: torch.dtype | None = None) -> torch.Tensor:
+        """What a task's function returned, (n,): torch would stretch (n, 1) to (n, n) without a word."""
+        if value.shape != (len(state),) or dtype not in (None, value.dtype):
+            raise ValueError(
+                f"{type(self).__name__}.{name} returns shape {tuple(value.shape)} of {value.dtype} for {len(state)} "
+                f"environments; it must be ({len(state)},){'' if dtype is None else f' of {dtype}'}."
+            )
+        return value
+
+    def _observed(self, state: State) -> torch.Tensor:
+        observation = self.observe(state)
+        if observation.ndim != 2 or len(observation) != len(state):
+            raise ValueError(
+                f"{type(self).__name__}.observe returns shape {tuple(observation.shape)} for {len(state)} "
+                f"environments; it must be ({len(state)}, observation_size)."
+            )
+        return observation
+
+    def _remembered(self, before: State, action: torch.Tensor, after: State) -> Mapping[str, torch.Tensor]:
+        memory = self.remember(before, action, after)
+        if memory.keys() != before.memory.keys():  # what memory() does not begin with, a new episode would lose
+            names = [", ".join(x) or "nothing" for x in (memory, before.memory)]
+            raise ValueError(
+                f"{type(self).__name__}.remember returns {names[0]}; memory begins with {names[1]}, and both must have "
+                "the same names."
+            )
+        return memory
 
     def _begun(self, keys: torch.Tensor) -> State:
         random = Random(keys, self._like)

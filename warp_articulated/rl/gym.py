@@ -21,50 +21,81 @@ from gymnasium.vector.utils import batch_space
 
 from ..pictures.render import render
 from .env import Env
+from .state import Step
 from .tasks import TASKS, make
 
 PICTURE = (480, 360)  # pixels
 
 
 class VectorEnv(gymnasium.vector.VectorEnv):
-    """A batch of environments; an episode that ends begins anew within the same step.
-
-    info["_final_obs"] (num_envs,) says which ended, info["final_obs"] (num_envs,) has their last observations and None
-    for the others.
+    """A batch of environments.
 
     Args:
         env: the batch.
+        autoreset_mode: when an episode that has ended begins anew. SAME_STEP: within the step that ended it;
+            info["_final_obs"] (num_envs,) then says which ended, info["final_obs"] (num_envs,) has their last
+            observations and None for the others. NEXT_STEP: in the step after, which ignores its action and is worth 0.
+            DISABLED: when `reset` is called with options={"reset_mask": ...}.
     """
 
-    metadata: dict[str, Any] = {"render_modes": [], "autoreset_mode": AutoresetMode.SAME_STEP}  # noqa: RUF012
+    metadata: dict[str, Any] = {"render_modes": []}  # noqa: RUF012
 
-    def __init__(self, env: Env):
+    def __init__(self, env: Env, autoreset_mode: AutoresetMode | str = AutoresetMode.SAME_STEP):
         self.env = env
         self.num_envs = env.num_envs
+        try:
+            self.autoreset_mode = AutoresetMode(autoreset_mode)
+        except ValueError:
+            known = ", ".join(repr(mode.value) for mode in AutoresetMode)
+            raise ValueError(f"autoreset_mode is {autoreset_mode!r}; it must be one of {known}.") from None
+        self.metadata = {**self.metadata, "autoreset_mode": self.autoreset_mode}
         self.single_observation_space, self.single_action_space = spaces(env)
         self.observation_space = batch_space(self.single_observation_space, env.num_envs)
         self.action_space = batch_space(self.single_action_space, env.num_envs)
+        self._over = torch.zeros(env.num_envs, dtype=torch.bool, device=env.device)  # and not yet begun anew
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None):
-        """First observations, and {}. options may hold "reset_mask" (num_envs,): where to begin anew."""
+        """First observations, and {}. options may hold "reset_mask" (num_envs,) of bool: where to begin anew."""
         super().reset(seed=seed)
         mask = (options or {}).get("reset_mask")
         with torch.no_grad():
-            observation = self.env.reset(seed) if mask is None else self.env.restart(torch.as_tensor(mask), seed)
+            if mask is None:
+                observation = self.env.reset(seed)
+                self._over = torch.zeros_like(self._over)
+            else:
+                mask = _mask(self.env, mask)
+                observation = self.env.restart(mask, seed)
+                self._over = self._over & ~mask
         return _copy(observation), {}
 
     def step(self, actions: np.ndarray):
         """Observations, rewards, terminations, truncations and info of one control step."""
+        action = _tensor(self.env, "actions", actions)
         with torch.no_grad():
-            step = self.env.step(_tensor(self.env, "actions", actions))
+            step = self.env.step(action) if self.autoreset_mode is AutoresetMode.SAME_STEP else self._go_on(action)
         reward, terminated, truncated, final = (x.cpu().numpy() for x in step[1:])
         info: dict[str, Any] = {}
         ended = terminated | truncated
-        if ended.any():
+        if ended.any() and self.autoreset_mode is AutoresetMode.SAME_STEP:
             info = {"final_obs": np.full(self.num_envs, None, object), "_final_obs": ended}
             for i in np.flatnonzero(ended):
                 info["final_obs"][i] = final[i]
         return _copy(step.observation), reward, terminated, truncated, info
+
+    def _go_on(self, action: torch.Tensor) -> Step:
+        """A step after which nothing begins anew, but what had ended before it, if that is wanted."""
+        env, over = self.env, self._over
+        if self.autoreset_mode is AutoresetMode.DISABLED and bool(over.any()):
+            raise RuntimeError(
+                f"Environment {int(over.nonzero()[0])} has ended its episode; call reset(options={{'reset_mask': ...}}) "
+                "for all that have, or choose another autoreset_mode."
+            )
+        env.state, reward, terminated = env.transition(env.state, action)
+        observation = env.restart(over)
+        reward, terminated = torch.where(over, 0.0, reward), terminated & ~over
+        truncated = (env.state.frame >= env.episode_length) & ~terminated & ~over
+        self._over = terminated | truncated
+        return Step(observation, reward, terminated, truncated, observation)
 
 
 class SingleEnv(gymnasium.Env):
@@ -115,19 +146,35 @@ def spaces(env: Env) -> tuple[gymnasium.spaces.Box, gymnasium.spaces.Box]:
     return observation, gymnasium.spaces.Box(-1.0, 1.0, (env.action_size,), dtype)
 
 
-def make_vector(task: str, num_envs: int = 1, **options) -> VectorEnv:
+def make_vector(
+    task: str, num_envs: int = 1, autoreset_mode: AutoresetMode | str = AutoresetMode.SAME_STEP, **options
+) -> VectorEnv:
     """What gymnasium.make_vec calls; options are those of the task's class."""
-    return VectorEnv(make(task, num_envs, **options))
+    return VectorEnv(make(task, num_envs, **_seeded(options)), autoreset_mode)
 
 
 def make_single(task: str, render_mode: str | None = None, **options) -> SingleEnv:
     """What gymnasium.make calls; options are those of the task's class."""
-    return SingleEnv(make(task, **options), render_mode)
+    return SingleEnv(make(task, **_seeded(options)), render_mode)
+
+
+def _seeded(options: dict[str, Any]) -> dict[str, Any]:
+    """With a seed of its own: environments that nobody seeds differ from each other in Gymnasium."""
+    return {"seed": int(np.random.default_rng().integers(2**62)), **options}
 
 
 def _copy(observation: torch.Tensor) -> np.ndarray:
     """A task may observe the state itself, and callers write into what they get."""
     return observation.cpu().numpy().copy()
+
+
+def _mask(env: Env, value) -> torch.Tensor:
+    mask = torch.as_tensor(np.asarray(value), device=env.device)
+    if mask.shape != (env.num_envs,) or mask.dtype != torch.bool:
+        raise ValueError(
+            f"reset_mask has shape {tuple(mask.shape)} and is {mask.dtype}; it must be ({env.num_envs},) of bool."
+        )
+    return mask
 
 
 def _tensor(env: Env, name: str, value) -> torch.Tensor:
