@@ -90,6 +90,7 @@ def test_options_and_seeds_reach_the_task(capsys):
         assert run("play", "p.pt", "--episodes", 2, *ALONE, "--json", "r.json", *words) == 0
         results.append(json.loads(open("r.json").read())["episodes"])
     assert results[0] == results[3] != results[1]
+    assert run("play", "p.pt", "--episodes", 2, *ALONE, "--option", 'dtype="float64"') == 0
     assert results[2]["length"] == [90, 90] and max(results[0]["length"]) < 90  # it never falls, for it hangs
 
 
@@ -109,6 +110,8 @@ def test_options_and_seeds_reach_the_task(capsys):
         (("play", "p.pt", "--seconds", "3"), "--seconds would do nothing: no film is written"),
         (("play", "p.pt", "--port", "8000"), "--port would do nothing: there is no --view"),
         (("play", "p.pt", "--png", "p.png", "--env-ids", "99"), "--env-ids names episode 99, but --episodes is 16"),
+        (("play", "p.pt", "--option", "num_envs=3"), "num_envs is no option of a task here; play has it"),
+        (("train", "Cartpole", "--seed", str(1 << 63)), "seed is 9223372036854775808; it must be below 2**63"),
         (("play", "p.pt", "--option", "n=2"), "was trained with observation_size 4, but with these options"),
     ],
 )

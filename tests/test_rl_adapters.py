@@ -142,7 +142,9 @@ def test_an_episode_may_wait_for_its_reset():
     env.reset(options={"reset_mask": mask})
     ended = env.step(action)[3]
     assert ended.tolist() == [False, True, True]
-    with pytest.raises(RuntimeError, match="Environment 1 has ended its episode; call reset"):
+    with pytest.raises(
+        RuntimeError, match=r"Environment 1 has ended its episode; call reset with options={.reset_mask.: ...} for"
+    ):
         env.step(action)
     env.reset(options={"reset_mask": ended})
     assert env.step(action)[3].tolist() == [True, False, False]

@@ -237,6 +237,8 @@ BAD = {
     "task": (lambda env: rl.make("Anf"), "task is 'Anf'; it must be one of Ant, Cartpole, "),
     "n": (lambda env: rl.PendulumReach(8), "n is 8; it must be a whole number of links from 1 to 7"),
     "n, a word": (lambda env: rl.PendulumReach("3"), "n is '3'"),
+    "n, a flag": (lambda env: rl.PendulumReach(True), "n is True"),
+    "no substeps": (lambda env: rl.PendulumReach(1, substeps=0), "substeps is 0; it must be a whole number"),
     "torque": (lambda env: rl.PendulumReach(1, torque="much"), "torque is 'much'; it must be 'reachable' or 'paper'"),
     "swing_up": (lambda env: rl.Cartpole(swing_up="no"), "swing_up is 'no'; it must be True or False"),
     "ant": (lambda env: rl.Ant(randomise="no"), "randomise is 'no'; it must be True or False"),

@@ -114,7 +114,7 @@ def test_the_learner_knows_which_samples_are_around_the_same_step(monkeypatch):
 
 
 def test_a_model_without_anything_to_learn_from_is_refused():
-    with pytest.raises(ValueError, match="model_holdout is 1.0; it must be below 1"):
+    with pytest.raises(ValueError, match=r"model_holdout is 1\.0; it must be below 1"):
         small(model_holdout=1.0)
     with pytest.raises(ValueError, match="warm_up is 1; it must be at least 2"):
         small(num_envs=1, warm_up=1)

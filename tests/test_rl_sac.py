@@ -288,6 +288,75 @@ def test_actions_have_the_density_that_the_actor_says():
     assert abs(middle[0] - action[10000]) < 1e-12
 
 
+def test_a_step_that_ended_an_episode_is_kept_with_where_it_led():
+    """Not with the first observation of the next episode."""
+    env = make("Cartpole", 4, episode_length=3)
+    found = Sac(env, Sac.Settings(**SMALL), 0)
+    for _ in range(8):
+        found.take_step()
+    kept = found.replay.all()
+    ended = kept.state.frame == 2
+    after, reward, terminated = env.transition(kept.state, kept.action)
+    assert ended.sum() > 4 and not kept.terminated.any() and not terminated.any()  # all of them truncated
+    torch.testing.assert_close(kept.next_observation, env.observe(after), rtol=0, atol=1e-6)
+    torch.testing.assert_close(kept.reward, reward, rtol=0, atol=1e-6)
+
+
+def test_critics_are_fitted_to_the_reward_and_the_soft_value_of_what_follows():
+    """By hand: the lower target critic less temperature times the density's logarithm, and nothing behind an end."""
+    found = learner(Sac, gamma=0.9, reward_scale=3.0, temperature=0.5)
+    while found.steps < 40:
+        found.take_step()
+    batch = found.replay.all()
+    batch = Transitions.of({**batch.tensors(), "terminated": torch.arange(len(batch)) % 3 == 0})
+    with torch.no_grad():
+        for p in found.target.parameters():
+            p += 0.1 * torch.randn(p.shape, generator=torch.Generator().manual_seed(3))  # not the critics themselves
+    before = found.generator.get_state()
+    following = found._following(batch.next_observation)
+    found.generator.set_state(before)
+    with torch.no_grad():
+        noise = found.noise(len(batch), found.env.action_size)
+        action, density = found.actor.sample(batch.next_observation, noise)
+        x = torch.cat([found.seen(batch.next_observation), action], 1)
+        lower = torch.minimum(*(net(x)[:, 0] for net in found.target))
+        expected = lower - 0.5 * density
+        going_on = 0.9 * expected * (~batch.terminated)
+        misses = found.critic(batch.observation, batch.action) - (3.0 * batch.reward + going_on)
+    torch.testing.assert_close(following, expected)
+    loss = found.learn_values(batch, following)
+    torch.testing.assert_close(loss, (misses**2).sum(0).mean())
+
+
+@pytest.mark.parametrize(("target", "rises"), [(100.0, True), (-100.0, False)])
+def test_the_temperature_rises_while_there_is_too_little_entropy(target, rises):
+    found = learner(Sac, target_entropy=target)
+    while found.steps < 20:
+        found.take_step()
+    before = float(found.temperature())
+    found.update(found.batch())
+    assert (float(found.temperature()) > before) == rises
+
+
+def test_the_actor_climbs_the_critic_and_likes_entropy():
+    """One small step along the gradient raises the mean of Q less temperature times log density."""
+    found = learner(Sac, rate=1e-4, temperature=0.2)
+    while found.steps < 40:
+        found.take_step()
+    batch = found.replay.all()
+    noise = torch.randn(len(batch), found.env.action_size, generator=torch.Generator().manual_seed(0))
+
+    def gain():
+        with torch.no_grad():
+            action, density = found.actor.sample(batch.observation, noise)
+            return (found.critic.lower(batch.observation, action) - 0.2 * density).mean()
+
+    found.noise = lambda *shape: noise
+    before = gain()
+    found._learn_actions(batch)
+    assert gain() > before
+
+
 def test_particles_spread_like_the_density():
     """Of a Gaussian: mean 1, deviation 0.5."""
     particles = torch.randn(1, 60, 1, generator=torch.Generator().manual_seed(0), dtype=torch.float64)

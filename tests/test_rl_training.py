@@ -368,19 +368,6 @@ def test_it_stops_at_a_return(tmp_path):
     assert [row["steps"] for row in read_log(folder)] == [16] and (folder / CHECKPOINT).exists()
 
 
-def test_a_policy_file_acts_like_the_policy(tmp_path):
-    env = rl.make("Cartpole", 8, device="cpu")
-    policy = Shac(env, make_settings(Shac, SHORT), 3).policy
-    policy.normaliser.see(torch.randn(100, 5) * 2 + 1)
-    save_policy(tmp_path / "p.pt", policy, env, {"swing_up": True}, note="of a test")
-    found = load_policy(tmp_path / "p.pt")
-    observation = torch.randn(64, 5)
-    torch.testing.assert_close(found.policy(observation), policy(observation), rtol=0, atol=1e-6)
-    assert found.policy(100 * observation).abs().max() <= 1
-    assert (found.task, found.options, found.info["note"]) == ("Cartpole", {"swing_up": True}, "of a test")
-    assert found.make(2).swing_up and found.make(2).num_envs == 2
-
-
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
@@ -391,6 +378,10 @@ def test_a_policy_file_acts_like_the_policy(tmp_path):
         ({"settings": {"gamma": "much"}}, r"gamma is 'much'; it must be of the kind of 0\.99"),
         ({"options": {"swingup": True}}, "Cartpole has no option 'swingup'; it has swing_up, dt"),
         ({"task": "PendulumReach"}, "PendulumReach needs the option n"),
+        ({"options": {"task": 1}}, "task is no option of a task here"),
+        ({"until": float("nan")}, "until is nan; it must be a return"),
+        ({"algorithm": "sac", "settings": {"target_entropy": True}}, "target_entropy is True; it must be a number"),
+        ({"seed": 1 << 63}, r"seed is 9223372036854775808; it must be below 2\*\*63"),
     ],
 )
 def test_what_cannot_be_trained_is_told_and_leaves_nothing(arguments, says, tmp_path):
@@ -412,15 +403,22 @@ def test_what_cannot_go_on_is_told(tmp_path):
     with pytest.raises(ValueError, match="was begun with algorithm shac, not ppo; give the same to resume"):
         short(folder, algorithm="ppo", settings={}, resume=True)
     assert len(read_log(folder)) == 1  # it is as it was
+    whole = (folder / CHECKPOINT).read_bytes()
+    for content in (b"no checkpoint", whole[: len(whole) // 2], (folder / "policy.pt").read_bytes()):
+        (folder / CHECKPOINT).write_bytes(content)
+        with pytest.raises(ValueError, match=r"checkpoint\.pt is damaged, or was not written by train\.$"):
+            short(folder, resume=True)
+    torch.save({"weights": torch.zeros(3)}, folder / CHECKPOINT)
+    with pytest.raises(ValueError, match=r"checkpoint\.pt was not written by train\.$"):
+        short(folder, resume=True)
     with pytest.raises(ValueError, match=r"log\.csv, which is a file; a run needs a folder"):
         short(folder / "log.csv")
 
 
-def test_what_is_no_policy_is_told(tmp_path):
-    with pytest.raises(FileNotFoundError, match=r"the folder .* has no policy\.pt"):
-        policy_path(tmp_path)
-    with pytest.raises(FileNotFoundError, match="there is no file, run or policy walker"):
-        policy_path("walker")
-    (tmp_path / "p.pt").write_text("nothing")
-    with pytest.raises(ValueError, match=r"p\.pt is not a policy that save_policy wrote"):
-        load_policy(tmp_path / "p.pt")
+def test_a_resumed_run_evaluates_when_the_whole_one_would_have(tmp_path):
+    folder = short(tmp_path / "run", 64, evaluate_every=1e9, stop=lambda: True)
+    (row,) = read_log(folder)
+    assert "evaluated return" not in row and (folder / "log.csv").exists()
+    calls = []
+    short(folder, 640, evaluate_every=row["seconds"], resume=True, stop=lambda: calls.append(0) or len(calls) == 1)
+    assert "evaluated return" in read_log(folder)[1]  # due since before it stopped

@@ -262,6 +262,10 @@ def test_errors_are_sentences():
         transfer.in_mujoco("Ant")
     with pytest.raises(ValueError, match=r"randomise is True; .* it must be False\."):
         transfer.in_mujoco("LaikagoWalk", randomise=True)
+    with pytest.raises(ValueError, match="LaikagoWalk has no option 'foo'; it has randomise"):
+        transfer.in_mujoco("LaikagoWalk", foo=1)
+    with pytest.raises(ValueError, match="stiff is 'no'; it must be True or False"):
+        transfer.in_mujoco("LaikagoStand", stiff="no")
     env = in_mujoco("LaikagoStand")
     state = env.fresh(1, 0)
     with pytest.raises(ValueError, match=r"params has mass; MuJoCo's robot has the parameters of the model only\."):

@@ -81,8 +81,10 @@ def run(options: argparse.Namespace) -> int:
     given = as_dict(options.option, "of the task")
     given |= {name: getattr(options, name) for name in ("threads", "device") if getattr(options, name) is not None}
     found = load_policy(policy_path(options.policy))
+    for name in given.keys() & {"task", "num_envs", "seed"}:
+        raise ValueError(f"{name} is no option of a task here; play has it as its own argument, or chooses it itself.")
     env = found.make(options.episodes, **given)
-    found.policy.to(env.device)
+    found.policy.to(env.device, env.dtype)
     _check_fit(options, found, env)
     told = f", trained by {found.info['algorithm']}" if "algorithm" in found.info else ""
     console.say(f"a policy for {found.task}{told}")

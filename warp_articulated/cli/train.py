@@ -75,9 +75,9 @@ def run(options: argparse.Namespace) -> int:
             return FAILED
         return STOPPED + (signal.SIGINT if isinstance(stop, KeyboardInterrupt) else signal.SIGTERM)
     except (ValueError, FileExistsError, FileNotFoundError):
-        if first:
+        if alone or _first_to_tell(options.folder):
             raise
-        return FAILED  # all processes were given the same, and the first one says what is wrong with it
+        return FAILED  # another process has said what is wrong: all of them were given the same
     if stopping.sent is not None:
         print(f"warp-articulated: stopped. {_how_to_resume(options.folder)}", file=sys.stderr, flush=True)
         return STOPPED + stopping.sent

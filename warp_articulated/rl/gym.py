@@ -87,8 +87,8 @@ class VectorEnv(gymnasium.vector.VectorEnv):
         env, over = self.env, self._over
         if self.autoreset_mode is AutoresetMode.DISABLED and bool(over.any()):
             raise RuntimeError(
-                f"Environment {int(over.nonzero()[0])} has ended its episode; call reset(options={{'reset_mask': ...}}) "
-                "for all that have, or choose another autoreset_mode."
+                f"Environment {int(over.nonzero()[0])} has ended its episode; call reset with options={{'reset_mask': "
+                "...} for all that have, or choose another autoreset_mode."
             )
         env.state, reward, terminated = env.transition(env.state, action)
         observation = env.restart(over)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import torch
 
+from .. import checks
 from ..importers.loading import load
 from ..model import Model
 from .env import Env
@@ -27,20 +28,33 @@ class PendulumReach(Env):
         num_envs: copies of it.
         torque: "reachable", 1.5 times what holds the horizontal chain, joint by joint; or "paper", 10 N m everywhere,
             which is less than that for all but the outermost joints, so that the chain has to swing.
+        dt: s per step of the simulation; by default a frame's share of 1/60 s.
+        substeps: steps of the simulation per frame; by default as many as the chain needs.
         options: as of `Env`.
     """
 
     episode_length = 100
 
-    def __init__(self, n: int, num_envs: int = 1, *, torque: str = "reachable", **options):
-        if not isinstance(n, int) or n not in range(1, 8):
-            raise ValueError(f"n is {n!r}; it must be a whole number of links from 1 to 7.")
+    def __init__(
+        self,
+        n: int,
+        num_envs: int = 1,
+        *,
+        torque: str = "reachable",
+        dt: float | None = None,
+        substeps: int | None = None,
+        **options,
+    ):
+        if checks.whole("n", n, 1) > 7:
+            raise ValueError(f"n is {n}; it must be a whole number of links from 1 to 7.")
         if torque not in ("reachable", "paper"):
             raise ValueError(f"torque is {torque!r}; it must be 'reachable' or 'paper'.")
         # The outer links of long chains whip around under full torques, the faster the more there are. With these
         # steps no torques diverge that switch between -1 and 1 at random for a whole episode.
-        substeps = options.pop("substeps", max(4, 2 ** (n - 2)) if torque == "reachable" else 4)
-        super().__init__(load(f"pendulum{n}"), num_envs, **{"dt": FRAME / substeps, **options}, substeps=substeps)
+        if substeps is None:
+            substeps = max(4, 2 ** (int(n) - 2)) if torque == "reachable" else 4
+        dt = FRAME / checks.whole("substeps", substeps, 1) if dt is None else dt
+        super().__init__(load(f"pendulum{n}"), num_envs, dt=dt, substeps=substeps, **options)
         scale = 1.5 * holding_torques(self.model) if torque == "reachable" else np.full(n, PAPER_TORQUE)
         self.torque = self._like.new_tensor(scale)
         """(n,) N m, of an action of 1."""

@@ -21,11 +21,11 @@ def make(task: str, num_envs: int = 1, **options) -> Env:
     """The environments of a task of TASKS, by its name; options are those of its class."""
     if task not in TASKS:
         raise ValueError(f"task is {task!r}; it must be one of {', '.join(TASKS)}.")
-    _check_options(task, options)
+    check_options(task, options)
     return TASKS[task](num_envs=num_envs, **options)
 
 
-def _check_options(task: str, options: dict[str, Any]) -> None:
+def check_options(task: str, options: dict[str, Any]) -> None:
     """Python's own error would name the function deep down that the option got to."""
     own = inspect.signature(TASKS[task]).parameters
     for name, parameter in own.items():

@@ -30,6 +30,7 @@ from ..simulator import Simulator
 from .env import Env
 from .laikago import LaikagoStand, LaikagoWalk
 from .learning.evaluation import Evaluation
+from .tasks import check_options
 
 Policy = Callable[[torch.Tensor], torch.Tensor]
 
@@ -50,7 +51,7 @@ def play_ant_v5(policy: Policy, episodes: int = 20, seed: int = 0) -> Evaluation
         seed: of the first episode; the others count on from it.
     """
     checks.whole("episodes", episodes, 1)
-    checks.whole("seed", seed, 0)
+    checks.seed(seed)
     # Any: Gymnasium's own type does not know MuJoCo's data, and mypy must be content with and without Gymnasium
     worlds: list[Any] = [gymnasium.make("Ant-v5", include_cfrc_ext_in_observation=False) for _ in range(episodes)]
     seen = np.stack([world.reset(seed=seed + k)[0] for k, world in enumerate(worlds)])
@@ -106,6 +107,7 @@ def in_mujoco(task: str, num_envs: int = 1, **options) -> Env:
     """
     if task not in MUJOCO_TASKS:
         raise ValueError(f"task is {task!r}; MuJoCo has one of {', '.join(MUJOCO_TASKS)}.")
+    check_options(task, {name: value for name, value in options.items() if name != "stiff"})
     if options.get("randomise"):
         raise ValueError("randomise is True; in MuJoCo the robot is always that of the file, so it must be False.")
     if task == "LaikagoWalk":

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import warnings
+import zipfile
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -59,8 +61,18 @@ def save_policy(path: str | os.PathLike, policy: nn.Module, env: Env, options: d
         warnings.simplefilter("ignore", DeprecationWarning)  # torch.export, its successor, needs Python to run
         traced = torch.jit.trace(policy.eval(), example)
         policy.train()
-        with replace_when_done(path) as temporary:
-            torch.jit.save(traced, str(temporary), _extra_files={DESCRIPTION: json.dumps(description)})
+        whole = io.BytesIO()
+        torch.jit.save(traced, whole, _extra_files={DESCRIPTION: json.dumps(description)})
+    with replace_when_done(path) as temporary:
+        _write_without_paths(whole, temporary)
+
+
+def _write_without_paths(whole: io.BytesIO, path: Path) -> None:
+    """The same archive less its debugging records, which name folders of the machine that traced the policy."""
+    with zipfile.ZipFile(whole) as source, zipfile.ZipFile(path, "w") as target:
+        for entry in source.infolist():
+            if not entry.filename.endswith(".debug_pkl"):
+                target.writestr(entry.filename, source.read(entry))
 
 
 def load_policy(path: str | os.PathLike, device: torch.device | str = "cpu") -> PolicyFile:
@@ -73,7 +85,11 @@ def load_policy(path: str | os.PathLike, device: torch.device | str = "cpu") -> 
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", DeprecationWarning)
             policy = torch.jit.load(str(path), map_location=device, _extra_files=extra)
-        description = json.loads(extra[DESCRIPTION])
-    except (RuntimeError, ValueError):
-        raise ValueError(f"{path} is not a policy that save_policy wrote, such as policy.pt of a run.") from None
-    return PolicyFile(policy, description["task"], description["options"], description["info"])
+        told = json.loads(extra[DESCRIPTION])
+        found = PolicyFile(policy, *(told[name] for name in ("task", "options", "info")))
+        complete = all(isinstance(found.info[name], int) for name in ("observation_size", "action_size"))
+    except (RuntimeError, ValueError, KeyError, TypeError):
+        complete = False
+    if not complete:
+        raise ValueError(f"{path} is not a policy that save_policy wrote, such as policy.pt of a run.")
+    return found

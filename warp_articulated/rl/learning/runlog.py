@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import math
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,8 @@ class RunLog:
     """Rows of numbers in log.jsonl and log.csv of a folder.
 
     log.jsonl is only ever appended to, so a killed process leaves at most one broken line; log.csv, for spreadsheets,
-    is written anew from all rows, since a later row may have columns that the first ones lack.
+    is written anew from all rows by `flush`, since a later row may have columns that the first ones lack. A number that
+    is not finite is null in log.jsonl, and left out when it is read: JSON has no name for it.
 
     Args:
         folder: of the run.
@@ -25,30 +27,39 @@ class RunLog:
         self.folder = folder
         self.rows = read_log(folder)[:keep]
         self._write_all()
-        self._board = _tensorboard(folder)
+        # a killed run may have written more than it goes on from
+        self._board = _tensorboard(folder, int(self.rows[-1]["steps"]) + 1 if self.rows else None)
 
     def add(self, row: dict[str, float]) -> None:
         self.rows.append(row)
         with open(self.folder / "log.jsonl", "a", encoding="utf-8") as file:
-            file.write(json.dumps(row) + "\n")
+            file.write(_line(row))
         if self._board:
             for name, value in row.items():
                 self._board.add_scalar(name, value, int(row["steps"]))
 
-    def close(self) -> None:
-        """Write the CSV, and the picture if matplotlib is there."""
+    def flush(self) -> None:
+        """Write the CSV."""
         columns = list(dict.fromkeys(name for row in self.rows for name in row))
         with replace_when_done(self.folder / "log.csv") as temporary, open(temporary, "w", newline="") as file:
             writer = csv.DictWriter(file, columns)
             writer.writeheader()
             writer.writerows(self.rows)
-        draw_curve(self.folder / "curve.png", self.rows)
         if self._board:
             self._board.flush()
 
+    def close(self) -> None:
+        """Write the CSV, and the picture if matplotlib is there."""
+        self.flush()
+        draw_curve(self.folder / "curve.png", self.rows)
+
     def _write_all(self) -> None:
         with replace_when_done(self.folder / "log.jsonl") as temporary:
-            temporary.write_text("".join(json.dumps(row) + "\n" for row in self.rows), encoding="utf-8")
+            temporary.write_text("".join(map(_line, self.rows)), encoding="utf-8")
+
+
+def _line(row: dict[str, float]) -> str:
+    return json.dumps({name: x if math.isfinite(x) else None for name, x in row.items()}) + "\n"
 
 
 def read_log(folder: Path) -> list[dict[str, Any]]:
@@ -57,7 +68,7 @@ def read_log(folder: Path) -> list[dict[str, Any]]:
     rows = []
     for line in path.read_text("utf-8").splitlines() if path.exists() else []:
         try:
-            rows.append(json.loads(line))
+            rows.append({name: x for name, x in json.loads(line).items() if x is not None})
         except ValueError:  # the last line of a killed run
             break
     return rows
@@ -90,9 +101,9 @@ def draw_curve(path: Path, rows: list[dict[str, float]]) -> bool:
     return drawn
 
 
-def _tensorboard(folder: Path):
+def _tensorboard(folder: Path, purge_step: int | None):
     try:
         from torch.utils.tensorboard import SummaryWriter
     except ImportError:
         return None
-    return SummaryWriter(str(folder / "tensorboard"))
+    return SummaryWriter(str(folder / "tensorboard"), purge_step=purge_step)

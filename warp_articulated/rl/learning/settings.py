@@ -49,7 +49,7 @@ def _check_range(name: str, value: Any, kind: str) -> None:
         if not 0.0 <= value <= 1.0:
             raise ValueError(f"{name} is {value}; it must be between 0 and 1.")
     elif name in ANY_SIGN:
-        if not isinstance(value, Real) or not math.isfinite(value):
+        if not isinstance(value, Real) or isinstance(value, bool) or not math.isfinite(value):
             raise ValueError(f"{name} is {value!r}; it must be a number.")
     elif kind.startswith("int"):
         checks.whole(name, value, 0 if name in FROM_ZERO else 1)

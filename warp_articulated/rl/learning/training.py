@@ -6,6 +6,7 @@ import json
 import math
 import os
 import time
+import warnings
 from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
@@ -25,7 +26,7 @@ from .recipes import ALGORITHMS, learner_class, recipe
 from .runlog import RunLog
 from .settings import make_settings
 
-OWN = {"num_envs", "first_env", "seed", "threads", "device"}  # of the environments, not options of a task
+OWN = {"task", "num_envs", "first_env", "seed", "threads", "device"}  # of the environments, not options of a task
 EVALUATION_SEED = 1_000_003  # of episodes that no learner begins with
 CHECKPOINT = "checkpoint.pt"
 
@@ -94,6 +95,8 @@ def train(
             checks.positive(name, value, zero=name != "seconds")
     if steps is not None:
         checks.whole("steps", steps, 1)
+    if until is not None and math.isnan(until):
+        raise ValueError("until is nan; it must be a return that can be reached.")
     for name in (options or {}).keys() & OWN:
         raise ValueError(f"{name} is no option of a task here; train has it as its own argument, or chooses it itself.")
     rank, world, device = distributed.begin(device)
@@ -123,9 +126,8 @@ def train(
     learner = learner_type(env, numbers, seed)
     if begin_with is not None and not resume:
         _take_over(learner, Path(begin_with), algorithm)
-    saved = _prepare(
-        folder, described, resume, rank, asdict(learner_type.Settings())
-    )  # last: what cannot be made leaves no folder behind
+    # last: what cannot be made leaves no folder behind
+    saved = _prepare(folder, described, resume, rank, env.device, asdict(learner_type.Settings()))
     clock = 0.0
     if saved is not None:
         learner.load_state_dict(saved["learner"])
@@ -136,7 +138,7 @@ def train(
             raise ValueError(f"{folder} has made {learner.steps:,} steps already; give more than that to go on.")
     run = _Run(folder, described, learner, saved)
     judge = make(task, evaluation_episodes, **extra) if rank == 0 else None
-    evaluated = checkpointed = clock
+    evaluated, checkpointed = 0.0 if saved is None else saved.get("evaluated", clock), clock
     good = ended = False
 
     def now() -> float:  # of learning alone
@@ -159,7 +161,7 @@ def train(
             run.add(row)
             if last or ended or clock - checkpointed >= checkpoint_every:
                 checkpointed = clock
-                run.save(clock)
+                run.save(clock, evaluated)
             if report:
                 done = clock / seconds if steps is None else max(clock / seconds, learner.steps / steps)
                 report(row, 1.0 if good else min(done, 1.0))
@@ -176,11 +178,12 @@ def _share(num_envs: int, world: int) -> int:
 
 
 def _prepare(
-    folder: Path, described: dict[str, Any], resume: bool, rank: int, usual: dict[str, Any]
+    folder: Path, described: dict[str, Any], resume: bool, rank: int, device: torch.device, usual: dict[str, Any]
 ) -> dict[str, Any] | None:
     """The folder's checkpoint if the run goes on, or None and a folder that is ready for a new one.
 
-    usual: settings of a run that says nothing of them, because it is older than they are.
+    device: where what was saved shall be. usual: settings of a run that says nothing of them, because it is older than
+    they are.
     """
     path = folder / CHECKPOINT
     if not resume:
@@ -193,7 +196,7 @@ def _prepare(
         return None
     if not path.exists():
         raise FileNotFoundError(f"{folder} has no {CHECKPOINT}: there is nothing to resume.")
-    saved = torch.load(path, weights_only=True)
+    saved = _read_checkpoint(path, device)
     begun, wanted = ({**run, **usual, **run["settings"]} for run in (saved["run"], described))
     for name, value in wanted.items():
         if name not in ("settings", "begin_with") and begun.get(name) != value:  # of settings, the one that differs
@@ -201,16 +204,25 @@ def _prepare(
     return {**saved, "learner": {**saved["learner"], **saved["own"][rank]}}
 
 
+def _read_checkpoint(path: Path, device: torch.device | str) -> dict[str, Any]:
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # torch's, of files of another kind
+            saved = torch.load(path, map_location=device, weights_only=True)
+        if saved.keys() >= {"run", "learner", "own", "clock", "rows"}:
+            return saved
+    except Exception as error:  # whatever torch and pickle raise for a file of another kind
+        raise ValueError(f"{path} is damaged, or was not written by train.") from error
+    raise ValueError(f"{path} was not written by train.")
+
+
 def _take_over(learner: Learner, folder: Path, algorithm: str) -> None:
     """Give a learner the networks of the run in the folder."""
     path = folder / CHECKPOINT
     if not path.exists():
         raise FileNotFoundError(f"begin_with is {folder}, which has no {CHECKPOINT}: there are no networks in it.")
-    try:
-        saved = torch.load(path, map_location="cpu", weights_only=True)
-        run = saved["run"]
-    except Exception as error:  # whatever torch and pickle raise for a file of another kind
-        raise ValueError(f"begin_with is {folder}, whose {CHECKPOINT} was not written by train.") from error
+    saved = _read_checkpoint(path, "cpu")
+    run = saved["run"]
     if run["algorithm"] != algorithm:
         raise ValueError(f"begin_with is {folder}, a run of {run['algorithm']!r}; it must be one of {algorithm!r}.")
     try:
@@ -235,17 +247,19 @@ class _Run:
         if self.log:
             self.log.add(row)
 
-    def save(self, clock: float) -> None:
-        """A checkpoint and the policy as it is now."""
+    def save(self, clock: float, evaluated: float) -> None:
+        """A checkpoint and the policy as it is now; evaluated: what the clock was at the last evaluation."""
         everything = self.learner.state_dict()
         # what each process has for itself, gathered into the one file
         own = distributed.gather({name: everything.pop(name) for name in ("environments", "episodes")})
         if self.log is None:
             return
-        saved = {"run": self.described, "learner": everything, "own": own, "clock": clock, "rows": len(self.log.rows)}
+        clocks = {"clock": clock, "evaluated": evaluated, "rows": len(self.log.rows)}
+        saved = {"run": self.described, "learner": everything, "own": own, **clocks}
         with replace_when_done(self.folder / CHECKPOINT) as temporary:
             torch.save(saved, temporary)
         self._save_policy("policy.pt", self.log.rows[-1])
+        self.log.flush()
 
     def keep_best(self, value: float) -> None:
         """Keep the policy as best.pt if no evaluation was as good as this one: the last one need not be the best."""
