@@ -87,6 +87,11 @@ def _at_the_end(run: dict, column: str = "return") -> float:
     return float(np.mean([row[column] for row in rows]))
 
 
+def _up_to(run: dict, steps: float) -> float:
+    """The mean of the last quarter of the evaluations up to so many steps."""
+    return _at_the_end({"rows": [row for row in run["rows"] if row["steps"] <= steps] or run["rows"][:1]})
+
+
 def _best_share(run: dict, n: int) -> float:
     """The same of the best evaluation, whose policy the run keeps as best.pt."""
     return max(row["return"] for row in run["rows"]) / _most(n)
@@ -169,6 +174,10 @@ def _horizons(runs: dict) -> str:
 
 def _samples(runs: dict) -> str:
     lines = []
+    reached: dict[str, float] = {}  # true steps that every run of an algorithm made
+    for experiment in SAMPLES:
+        ends = [run["rows"][-1]["steps"] for run in runs.get(experiment.name, [])]
+        reached[experiment.algorithm] = min([reached.get(experiment.algorithm, np.inf), *ends])
     for experiment in SAMPLES:
         found = runs.get(experiment.name, [])
         if found:
@@ -176,9 +185,12 @@ def _samples(runs: dict) -> str:
             best = [max(row["return"] for row in run["rows"]) for run in found]
             steps = _spread((row["steps"] / 1e3 for row in last), 1)
             kind = experiment.settings["samples"]
-            cells = [_spread(map(_at_the_end, found), 0), _spread(best, 0)]
+            common = reached[experiment.algorithm]
+            equal = f"{_spread([_up_to(run, common) for run in found], 0)} at {common / 1e3:.0f} thousand"
+            cells = [equal, _spread(map(_at_the_end, found), 0), _spread(best, 0)]
             lines.append([LABELS[experiment.algorithm], kind, len(found), steps, *cells])
-    head = ["", "samples", "runs", "thousand true steps", "return in the last quarter", "best evaluation"]
+    head = ["", "samples", "runs", "thousand true steps", "return at equal true steps", "return in the last quarter",
+            "best evaluation"]  # fmt: skip
     return table(head, lines) if lines else ""
 
 
