@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 
+from warp_articulated.geometry.rotations import quat_to_matrix
 from warp_articulated.model import Model
-from warp_articulated.rotations import quat_to_matrix
 
 ERP, CFM, MAX_PUSH = 0.2, 1e-2, 5.0  # the Simulator's defaults
 

@@ -21,8 +21,8 @@ import numpy as np
 from array_step import CFM, ERP, MAX_PUSH, ArrayStep, Jax, Torch
 
 import warp_articulated as wa
+from warp_articulated.geometry.rotations import quat_to_matrix
 from warp_articulated.model import Model
-from warp_articulated.rotations import quat_to_matrix
 
 SCENE, DT, ITERATIONS = "laikago_feet", 1e-3, 50
 TIMES, SHORT = 5, 5.0  # repetitions at most, and the seconds after which there are no more; as in cpp/driver.hpp

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import machine
 
-from warp_articulated.launch import BLOCK_DIM
+from warp_articulated.device.launch import BLOCK_DIM
 
 WARP = 32  # threads
 REGISTERS = 65536  # per SM, on all four architectures

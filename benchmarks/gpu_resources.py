@@ -28,15 +28,15 @@ import machine
 import reporting
 import warp as wp
 from elftools.elf.elffile import ELFFile
-from warp_articulated.kernels.diagnostics import make_diagnostics
-from warp_articulated.kernels.jacobians import make_jacobians
-from warp_articulated.kernels.queries import make_contacts_adjoint
+from warp_articulated.kernels.queries.diagnostics import make_diagnostics
+from warp_articulated.kernels.queries.jacobians import make_jacobians
+from warp_articulated.kernels.queries.queries import make_contacts_adjoint
 from warp_articulated.kernels.rollout import make_rollout, make_rollout_adjoint
 from warp_articulated.kernels.types import Sizes
 
 import warp_articulated as wa
-from warp_articulated.pairs import SLOTS
-from warp_articulated.topology import sizes_of
+from warp_articulated.device.topology import sizes_of
+from warp_articulated.model.pairs import SLOTS
 
 ARCHS = (80, 86, 90, 120)  # A100, RTX 30, H100, RTX 50
 REALS = {"float32": wp.float32, "float64": wp.float64}

@@ -28,8 +28,8 @@ from gradient_truth import Bench, Record
 from machine import progress, table
 
 import warp_articulated as wa
+from warp_articulated.device.parameters import SHAPES
 from warp_articulated.model import Model
-from warp_articulated.parameters import SHAPES
 
 DT = 1e-3
 STEPS = (1e-2, 1e-3, 1e-4, 1e-5, 1e-6, 1e-7, 1e-8)  # times UNITS

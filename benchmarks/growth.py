@@ -28,8 +28,8 @@ import torch
 from growth_report import plot, report
 from machine import progress
 
+from warp_articulated.device.topology import SWEEP_STEPS, round_up, sizes_of
 from warp_articulated.model import JointType, Model
-from warp_articulated.topology import SWEEP_STEPS, round_up, sizes_of
 
 MAX_CONTACTS = 64
 BATCH, SMALL_BATCH = 64, 16  # environments of cases in which something else grows; of large models and long rollouts

@@ -7,8 +7,8 @@ import mujoco.rollout
 import numpy as np
 
 import warp_articulated as wa
+from warp_articulated.geometry.rotations import quat_to_matrix
 from warp_articulated.model import WORLD, JointType, Model, ShapeType
-from warp_articulated.rotations import quat_to_matrix
 
 SOLVERS = {
     "PGS": mujoco.mjtSolver.mjSOL_PGS,

@@ -19,9 +19,9 @@ import numpy as np
 from throughput import DT, ITERATIONS, TOLERANCE, scene, targets
 
 import warp_articulated as wa
+from warp_articulated.geometry.kinematics import batch_link_poses
+from warp_articulated.geometry.rotations import quat_to_matrix
 from warp_articulated.model import Model
-from warp_articulated.poses import batch_link_poses
-from warp_articulated.rotations import quat_to_matrix
 
 SETTLE = 0.5  # s
 VARIANTS = 64

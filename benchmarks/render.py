@@ -19,10 +19,10 @@ import reporting
 from machine import progress, table
 
 import warp_articulated as wa
-from warp_articulated.layout import automatic_spacing
-from warp_articulated.pictures import gif
-from warp_articulated.pictures.palette import FrameCoder, film_palette
-from warp_articulated.pictures.rayscene import RayScene
+from warp_articulated.show.layout import automatic_spacing
+from warp_articulated.show.pictures import gif
+from warp_articulated.show.pictures.palette import FrameCoder, film_palette
+from warp_articulated.show.pictures.rayscene import RayScene
 
 ROBOTS = (1, 64, 1024, 4096)
 SIZES = ((480, 270), (960, 540))

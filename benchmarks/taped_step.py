@@ -14,8 +14,8 @@ import numpy as np
 import warp as wp
 from taped_kernels import CFM, FEET, HINGES, LAYOUT, STAGES, Foot, Link, Mat, Vec, real
 
+from warp_articulated.geometry.rotations import quat_to_matrix
 from warp_articulated.model import Model
-from warp_articulated.rotations import quat_to_matrix
 
 
 @cache

@@ -12,8 +12,8 @@ from machine import progress, table
 
 import warp_articulated as wa
 from warp_articulated import rl
+from warp_articulated.geometry.rotations import quat_to_matrix
 from warp_articulated.rl.transfer import from_mujoco, to_mujoco
-from warp_articulated.rotations import quat_to_matrix
 
 ANTS, CONTROLS, CONTROL_DT = 32, 20, 0.05  # one second
 MOMENTS = (1, 5, 10, 20)  # control steps

@@ -16,12 +16,12 @@ import machine
 import numpy as np
 
 import warp_articulated as wa
-from warp_articulated.layout import grid_offsets
+from warp_articulated.geometry.kinematics import batch_body_poses
 from warp_articulated.model import NQ, WORLD, JointType, Model
-from warp_articulated.poses import batch_body_poses
-from warp_articulated.usd.shapes import prim_names
+from warp_articulated.show.layout import grid_offsets
+from warp_articulated.show.usd.shapes import prim_names
 
-sys.path.insert(0, str(machine.ROOT / "tests"))
+sys.path.insert(0, str(machine.ROOT / "tests" / "helpers"))
 from every_joint import machine as every_joint
 
 SCENES = ("laikago_feet", "ant", "panda_throw", "golf", "cartpole", "boxes3")

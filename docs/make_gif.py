@@ -11,8 +11,8 @@ from pathlib import Path
 import torch
 
 import warp_articulated as wa
-from warp_articulated.pictures.gif import render_gif
 from warp_articulated.progress import Bar
+from warp_articulated.show.pictures.gif import render_gif
 
 DT, SECONDS, ROBOTS = 1e-3, 2.0, 16
 

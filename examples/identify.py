@@ -21,8 +21,8 @@ import torch
 from toolbox import options, write_motion, write_summary
 
 import warp_articulated as wa
+from warp_articulated.geometry.rotations import quat_to_matrix
 from warp_articulated.progress import Bar
-from warp_articulated.rotations import quat_to_matrix
 
 ROBOT = Path(wa.__file__).parents[1] / "scenes" / "laikago.urdf"
 DT, HOLD, CONTROLS = 5e-4, 20, 20  # s per step, steps per control and sample, samples of a recording

@@ -5,20 +5,20 @@ from types import SimpleNamespace
 
 import warp as wp
 
-from .actuation import make_actuation
-from .collision import make_collision
-from .contact import make_contact
-from .delassus import make_delassus
-from .detection import make_detection
-from .dynamics import make_dynamics
-from .frames import make_frames
-from .integrate import make_integrate
-from .joint_rows import make_joint_rows
-from .kinematics import make_kinematics
-from .motion import make_motion
-from .pair_points import make_pair_points
-from .pgs import make_pgs
-from .spatial import make_spatial
+from .collision.detection import make_detection
+from .collision.frames import make_frames
+from .collision.pair_points import make_pair_points
+from .collision.pairs import make_collision
+from .core.actuation import make_actuation
+from .core.contact import make_contact
+from .core.delassus import make_delassus
+from .core.dynamics import make_dynamics
+from .core.integrate import make_integrate
+from .core.joint_rows import make_joint_rows
+from .core.kinematics import make_kinematics
+from .core.motion import make_motion
+from .core.pgs import make_pgs
+from .core.spatial import make_spatial
 from .step import make_step
 from .types import Sizes, make_types
 

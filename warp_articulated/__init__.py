@@ -5,19 +5,19 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from . import rl as rl
+    from .geometry.inertia import from_log_cholesky, log_cholesky
+    from .geometry.tangent import difference, retract
     from .importers.combine import combine
     from .importers.loading import load
     from .importers.scene_files import scene_names
-    from .inertia import from_log_cholesky, log_cholesky
-    from .layout import Camera
     from .model import Model, ModelError
-    from .pictures.gif import render_gif
-    from .pictures.render import render, render_png
     from .queries import Contacts, Diagnostics
+    from .show.layout import Camera
+    from .show.pictures.gif import render_gif
+    from .show.pictures.render import render, render_png
+    from .show.usd import UsdWriter, export_usd
     from .simulator import Simulator
-    from .tangent import difference, retract
     from .trajectory import Trajectory, TrajectoryWriter
-    from .usd import UsdWriter, export_usd
 
 __version__ = "0.1.0"
 __all__ = [
@@ -46,18 +46,18 @@ __all__ = [
 # Names are imported when they are first used: `warp-articulated --help` should not wait for torch, Warp and USD.
 _HOMES = {
     "importers.combine": "combine",
-    "pictures.gif": "render_gif",
-    "inertia": "from_log_cholesky log_cholesky",
-    "layout": "Camera",
+    "show.pictures.gif": "render_gif",
+    "geometry.inertia": "from_log_cholesky log_cholesky",
+    "show.layout": "Camera",
     "importers.loading": "load",
     "model": "Model ModelError",
     "queries": "Contacts Diagnostics",
-    "pictures.render": "render render_png",
+    "show.pictures.render": "render render_png",
     "importers.scene_files": "scene_names",
     "simulator": "Simulator",
-    "tangent": "difference retract",
+    "geometry.tangent": "difference retract",
     "trajectory": "Trajectory TrajectoryWriter",
-    "usd": "UsdWriter export_usd",
+    "show.usd": "UsdWriter export_usd",
 }
 _MODULES = ("rl",)  # the same for parts with names of their own
 

@@ -11,8 +11,8 @@ from collections.abc import Iterator, Sequence
 import torch
 from torch.autograd.function import once_differentiable
 
-from . import parameters
-from .device_model import params_bar_struct
+from .device import parameters
+from .device.structs import params_bar_struct
 
 REPLAY = 64  # steps that a backward pass recomputes at once, if checkpoints are closer: its states are kept meanwhile
 

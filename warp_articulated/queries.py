@@ -7,13 +7,13 @@ from dataclasses import dataclass
 
 import torch
 
-from . import checks
 from .autograd import ContactOutputs, ForwardDynamics, LinkPoses
-from .batch import Batch
-from .eager import eager
-from .kernels.diagnostics import make_diagnostics
-from .kernels.jacobians import make_jacobians
-from .kernels.queries import (
+from .device import checks
+from .device.eager import eager
+from .device.engine import Batch
+from .kernels.queries.diagnostics import make_diagnostics
+from .kernels.queries.jacobians import make_jacobians
+from .kernels.queries.queries import (
     make_contacts,
     make_contacts_adjoint,
     make_forward_dynamics,

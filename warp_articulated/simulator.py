@@ -8,9 +8,9 @@ from collections.abc import Mapping
 import torch
 import warp as wp
 
-from . import checks
 from .autograd import Rollout, Step
-from .eager import eager
+from .device import checks
+from .device.eager import eager
 from .kernels.rollout import make_rollout, make_rollout_adjoint
 from .queries import Queries
 

@@ -20,10 +20,10 @@ from typing import IO, Any
 import numpy as np
 
 from .files import check_output_path, replace_when_done
+from .geometry.kinematics import as_numpy
 from .model import Model, ModelError
-from .model_file import model_arrays, model_from_arrays, read_arrays
-from .naming import q_entries, qd_entries, u_entries
-from .poses import as_numpy
+from .model.file import model_arrays, model_from_arrays, read_arrays
+from .model.naming import q_entries, qd_entries, u_entries
 
 ENTRIES = {"q": q_entries, "qd": qd_entries, "u": u_entries}
 

@@ -119,7 +119,7 @@ def _recorded(sim: Simulator, rows: np.ndarray) -> Control:
 
 def read_controls(path: str, model: Model, num_envs: int) -> np.ndarray:
     """The array u of an .npz file, (steps, num_envs or 1, nu)."""
-    from ..model_file import read_arrays
+    from ..model.file import read_arrays
 
     if Path(path).suffix.lower() != ".npz":
         raise ValueError(f"--control is {path!r}; it must be hold, zero, random or an .npz file.")

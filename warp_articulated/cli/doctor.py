@@ -83,7 +83,7 @@ def _devices(report: _Report) -> None:
     import torch
     import warp as wp
 
-    from ..launch import cores
+    from ..device.launch import cores
 
     wp.init()
     report.line("cpu", f"{cores()} cores that this process may use")
@@ -109,7 +109,7 @@ def _cache(report: _Report) -> None:
 
 
 def _self_check(report: _Report, device: str | None, console: Console) -> None:
-    from .. import checks
+    from ..device import checks
 
     try:
         checks.device(device)

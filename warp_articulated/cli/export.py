@@ -51,7 +51,7 @@ def run(options: argparse.Namespace) -> int:
         if suffix in USD_SUFFIXES:
             _export_usd(path, film, options, bar)
         elif suffix == ".html":
-            from ..viewer import record_html
+            from ..show.viewer import record_html
 
             fps = options.fps or 30.0
             record_html(path, film.model, film.q, dt=film.dt, fps=fps, spacing=options.spacing, progress=bar)
@@ -65,8 +65,8 @@ def run(options: argparse.Namespace) -> int:
 
 def _export_usd(path: Path, film: Trajectory, options: argparse.Namespace, progress: Progress) -> None:
     """Environments keep the numbers that they have in the batch, so this is no plain export_usd."""
-    from ..film import frame_rows
-    from ..usd import UsdWriter
+    from ..show.film import frame_rows
+    from ..show.usd import UsdWriter
 
     fps = options.fps or 60.0
     rows = frame_rows(len(film.q), film.dt, fps)

@@ -191,22 +191,22 @@ class _Film:
         frames = np.stack(self.rows)
         sizes = {} if options.size is None else {"size": options.size}
         if options.usd is not None:
-            from ..film import frame_rows
-            from ..usd import UsdWriter
+            from ..show.film import frame_rows
+            from ..show.usd import UsdWriter
 
             fps = min(USD_FPS, 1.0 / dt)
             with UsdWriter(options.usd, model, len(self.envs), fps=fps, env_ids=self.envs) as writer:
                 writer.write(frames[frame_rows(len(frames), dt, fps)])
             console.say(f"wrote {options.usd}")
         if options.gif is not None:
-            from ..pictures.gif import render_gif
+            from ..show.pictures.gif import render_gif
 
             with console.bar(f"drawing {options.gif}") as bar:
                 fps = min(GIF_FPS, 1.0 / dt)
                 render_gif(options.gif, model, frames, dt=dt, fps=fps, follow=True, progress=bar, **sizes)
             console.say(f"wrote {options.gif}")
         if options.png is not None:
-            from ..pictures.render import render_png
+            from ..show.pictures.render import render_png
 
             with console.busy(f"drawing {options.png}"):
                 render_png(options.png, model, frames[-1], **sizes)
@@ -214,7 +214,7 @@ class _Film:
 
 
 def _view(options: argparse.Namespace, found: PolicyFile, env: Env) -> int:
-    from ..viewer import Viewer
+    from ..show.viewer import Viewer
     from .policy_control import PolicyControl
 
     state = env.fresh(env.num_envs, options.seed)

@@ -37,13 +37,13 @@ def run(options: argparse.Namespace) -> int:
     film = read(options, path)
     sizes = {} if options.size is None else {"size": options.size}
     if path.suffix.lower() == ".gif":
-        from ..pictures.gif import render_gif
+        from ..show.pictures.gif import render_gif
 
         with console.bar(f"drawing {path}") as bar:
             fps = options.fps or 25.0
             render_gif(path, film.model, film.q, dt=film.dt, fps=fps, follow=options.follow, progress=bar, **sizes)
     else:
-        from ..pictures.render import render_png
+        from ..show.pictures.render import render_png
 
         with console.busy(f"drawing {path}"):
             render_png(path, film.model, film.q[-1], **sizes)

@@ -191,7 +191,7 @@ class _Run:
         """Open files by kind, closed and moved into place when the simulation has ended well."""
         writers: dict = {}
         if self.options.usd is not None:
-            from ..usd import UsdWriter
+            from ..show.usd import UsdWriter
 
             writer = UsdWriter(self.options.usd, self.model, len(self.envs), fps=self.usd_fps, env_ids=self.envs)
             writers["usd"] = stack.enter_context(writer)
@@ -216,7 +216,7 @@ class _Run:
 
     def _frames(self, fps: float, done: int, rows: int) -> list[int]:
         """Which of a chunk's rows a film of this rate shows."""
-        from ..film import frame_rows
+        from ..show.film import frame_rows
 
         if fps not in self.frame_rows:
             self.frame_rows[fps] = frame_rows(self.steps + 1, self.options.dt, fps)
@@ -227,14 +227,14 @@ class _Run:
     def write_pictures(self) -> None:
         sizes = {} if self.options.size is None else {"size": self.options.size}
         if self.options.gif is not None:
-            from ..pictures.gif import render_gif
+            from ..show.pictures.gif import render_gif
 
             with self.console.bar(f"drawing {self.options.gif}") as bar:
                 frames = np.concatenate(self.gif_frames)
                 render_gif(self.options.gif, self.model, frames, fps=self.gif_fps, progress=bar, **sizes)
             self.console.say(f"wrote {self.options.gif} ({len(frames)} frames)")
         if self.options.png is not None:
-            from ..pictures.render import render_png
+            from ..show.pictures.render import render_png
 
             with self.console.busy(f"drawing {self.options.png}"):
                 render_png(self.options.png, self.model, self.last, **sizes)

@@ -47,7 +47,7 @@ def add(commands) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    from ..viewer import Viewer
+    from ..show.viewer import Viewer
 
     console = Console(options)
     model = load_model(options)

@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from ..geometry.rotations import matrix_to_quat, quat_multiply, quat_to_matrix
 from ..model import NQ, NV, WORLD, Body, Drive, DriveType, JointType, Model, ModelError, Shape, ShapeType, assemble
-from ..rotations import matrix_to_quat, quat_multiply, quat_to_matrix
 
 GROUND = "ground"
 

@@ -7,7 +7,7 @@ import inspect
 from pathlib import Path
 
 from ..model import Model, ModelError
-from ..model_file import load_model
+from ..model.file import load_model
 from .scene_files import load_scene, load_scene_file, scene_names
 from .urdf import load_urdf
 from .xmlfile import parse_xml

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import numpy as np
 
+from ..geometry.rotations import quat_to_matrix
 from ..model import ModelError
-from ..rotations import quat_to_matrix
 from .xmlfile import Element, parse_xml
 
 MAX_HULL_VERTICES = 64

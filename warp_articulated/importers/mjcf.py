@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from ..geometry.rotations import matrix_to_quat, quat_multiply, quat_to_matrix
 from ..model import WORLD, Body, JointType, Model, ModelError, assemble
-from ..rotations import matrix_to_quat, quat_multiply, quat_to_matrix
-from ..validate import check_flags
+from ..model.validate import check_flags
 
 if TYPE_CHECKING:
     from mujoco import MjModel

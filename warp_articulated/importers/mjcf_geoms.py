@@ -6,8 +6,8 @@ from collections.abc import Iterable
 
 import numpy as np
 
+from ..geometry.rotations import matrix_to_quat, quat_to_matrix
 from ..model import WORLD, ModelError, Shape, ShapeType
-from ..rotations import matrix_to_quat, quat_to_matrix
 from .meshes import convex_hull
 from .mjcf import Source, xyzw
 

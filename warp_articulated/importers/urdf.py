@@ -15,10 +15,10 @@ from pathlib import Path
 
 import numpy as np
 
+from ..geometry.kinematics import lowest_point
+from ..geometry.rotations import matrix_to_quat
 from ..model import WORLD, Body, JointType, Model, ModelError, Shape, ShapeType, assemble
-from ..poses import lowest_point
-from ..rotations import matrix_to_quat
-from ..validate import check_flags, inertia_problem
+from ..model.validate import check_flags, inertia_problem
 from .urdf_drives import PerJoint, make_drives
 from .urdf_shapes import ShapeReader, read_origin
 from .urdf_tree import JointElement, read_tree

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import numpy as np
 
+from ..geometry.rotations import matrix_to_quat, rpy_to_matrix
 from ..model import ModelError, Shape, ShapeType
-from ..rotations import matrix_to_quat, rpy_to_matrix
 from .meshes import load_hull
 from .xmlfile import Element
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from .. import checks
+from ..device import checks
 from ..importers.loading import load
 from .env import Env
 from .random import Random

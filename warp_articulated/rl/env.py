@@ -13,7 +13,7 @@ from functools import cached_property
 import torch
 import warp as wp
 
-from .. import checks
+from ..device import checks
 from ..model import Model
 from ..simulator import Simulator
 from .random import Random, fork, seeded

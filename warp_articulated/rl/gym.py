@@ -19,7 +19,7 @@ except ModuleNotFoundError:
 from gymnasium.vector import AutoresetMode
 from gymnasium.vector.utils import batch_space
 
-from ..pictures.render import render
+from ..show.pictures.render import render
 from .env import Env
 from .state import Step
 from .tasks import TASKS, make

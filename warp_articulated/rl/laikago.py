@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 import torch
 
-from .. import checks
+from ..device import checks
 from ..importers.loading import load
 from .axes import leaning, to_body, uprightness
 from .env import Env

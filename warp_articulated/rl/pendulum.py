@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import torch
 
-from .. import checks
+from ..device import checks
 from ..importers.loading import load
 from ..model import Model
 from .env import Env

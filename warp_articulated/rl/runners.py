@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from .. import checks
+from ..device import checks
 from ..importers.loading import load
 from .axes import to_body, uprightness
 from .env import Env

@@ -22,10 +22,10 @@ except ModuleNotFoundError as error:
         f"warp_articulated.rl.transfer needs {error.name}: pip install 'warp-articulated[rl,mjcf]'."
     ) from None
 
-from .. import checks
+from ..device import checks
+from ..geometry.rotations import quat_to_matrix
 from ..importers.scene_files import _folder
 from ..model import Model
-from ..rotations import quat_to_matrix
 from ..simulator import Simulator
 from .env import Env
 from .laikago import LaikagoStand, LaikagoWalk

@@ -11,7 +11,7 @@ from dataclasses import replace
 
 import torch
 
-from ...tangent import retract
+from ...geometry.tangent import retract
 from ..env import Env
 from ..state import State
 

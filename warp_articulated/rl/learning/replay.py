@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from ... import checks
+from ...device import checks
 from ..state import State
 
 

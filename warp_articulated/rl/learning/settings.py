@@ -7,7 +7,7 @@ from dataclasses import fields, replace
 from numbers import Real
 from typing import Any
 
-from ... import checks
+from ...device import checks
 from .learner import Learner
 
 FROM_ZERO = {"warm_up", "samples_around", "length_from", "length_to"}  # whole numbers; all others begin with 1

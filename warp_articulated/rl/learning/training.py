@@ -14,9 +14,10 @@ from typing import Any
 
 import torch
 
-from ... import __version__, checks
+from ... import __version__
+from ...device import checks
+from ...device.launch import LOADING
 from ...files import replace_when_done
-from ...launch import LOADING
 from ..tasks import make
 from . import distributed
 from .evaluation import evaluate

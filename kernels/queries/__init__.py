@@ -1,0 +1,1 @@
+"""Kernels that answer questions about a state: thin loops over the stages of a step."""

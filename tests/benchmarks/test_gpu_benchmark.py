@@ -1,0 +1,210 @@
+"""What is computed about GPUs without one, and the benchmark that measures where there is one, tried on the CPU."""
+
+import json
+import shutil
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+
+import gpu
+import gpu_occupancy
+import gpu_resources
+import gpu_roofline
+import numpy as np
+import pytest
+import torch
+from gpu_occupancy import GPUS, best_block, occupancy, resident_threads, resident_warps
+
+# As CUDA's occupancy calculator (cuda_occupancy.h of the toolkit 13.4) says, for kernels without shared memory
+WARPS = [
+    (80, 32, 256, 64),
+    (80, 255, 256, 8),
+    (80, 160, 256, 8),
+    (80, 160, 64, 12),
+    (80, 168, 128, 12),
+    (80, 169, 64, 8),
+    (80, 32, 32, 32),  # 32 blocks at most
+    (86, 32, 32, 16),  # 16 blocks at most
+    (86, 40, 256, 48),
+    (86, 32, 1024, 32),  # two of them would be 64 warps
+    (90, 128, 64, 16),
+    (120, 32, 32, 24),  # 24 blocks at most
+    (120, 148, 64, 12),
+    (120, 255, 64, 8),
+]
+
+
+@pytest.mark.parametrize(("arch", "registers", "block", "warps"), WARPS)
+def test_resident_warps_are_those_of_the_occupancy_calculator(arch, registers, block, warps):
+    assert resident_warps(arch, registers, block) == warps
+
+
+def test_occupancy_is_the_share_of_the_warps_that_fit():
+    assert occupancy(80, 255, 256) == 0.125 and occupancy(80, 32, 256) == 1.0 and occupancy(86, 255, 64) == 8 / 48
+    assert resident_threads(80, 160, 64) == 108 * 12 * 32
+    assert best_block(80, 160) == 32  # as good as 64 and 128, and smaller; 256 loses a third
+    assert best_block(86, 32) == 128  # blocks of 32 and 64 meet the limit of 16 blocks
+
+
+def test_peaks_are_the_published_ones():
+    """TFLOPS of NVIDIA's data sheets, from which units and clock were not taken."""
+    published = {80: (19.5, 9.7), 86: (35.6, 0.556), 90: (67, 34), 120: (104.8, 1.64)}
+    for arch, peaks in published.items():
+        found = [GPUS[arch].peak(dtype) / 1e12 for dtype in ("float32", "float64")]
+        np.testing.assert_allclose(found, peaks, rtol=0.02)
+
+
+def test_stack_is_reserved_for_all_threads_that_could_be_resident():
+    assert gpu_occupancy.reserved_gb(86, 100_000) == pytest.approx(82 * 1536 * 1e5 / 1e9)
+    row = {"kernel": "rollout", "name": "n", "dtype": "float32", "arch": 86, "registers": 255, "stack": 400_000}
+    assert "do not expect to launch there" in gpu_occupancy.summary([row])
+    assert "fits into the memory" in gpu_occupancy.summary([row | {"stack": 40_000}])
+
+
+# -- roofline
+
+
+@pytest.fixture(scope="module")
+def work() -> dict:
+    if shutil.which("g++") is None:
+        pytest.skip("there is no g++")
+    return json.loads(json.dumps(gpu_roofline.count_work()))
+
+
+def test_work_is_counted_of_a_robot_on_four_feet(work):
+    few, many = work["rows"]
+    assert (few["sweeps"], many["sweeps"]) == (7, 50) and gpu_roofline.touching(work["rows"]) == 4
+    assert work["state_numbers"] == 2 * (19 + 18) + 12
+    assert few["sines"] == 2 * 12 and few["roots"] == 6 + 1  # twelve hinges; the root's Cholesky factor, a quaternion
+    # a sweep reads every entry of a 12 x 12 matrix, the impulse beside it, and more
+    per_sweep = (many["reads"] - few["reads"]) / 43
+    assert 2 * 144 < per_sweep < 6 * 144
+
+
+def test_estimates_follow_from_work_and_hardware(work):
+    row, numbers = work["rows"][0], work["state_numbers"]
+    for arch, gpu_ in GPUS.items():
+        low, high = gpu_roofline.bounds(arch, "float32", row, numbers)
+        assert low == pytest.approx(1e9 * gpu_.bandwidth / (4 * (numbers + row["reads"] + row["writes"])))
+        assert high == pytest.approx(gpu_.peak("float32") / gpu_roofline.operations(row)) and low < high
+        slower = gpu_roofline.bounds(arch, "float64", row, numbers)
+        assert slower[0] <= low and slower[1] < high
+
+
+def test_three_feet_are_not_taken_for_four():
+    def rows(contacts):
+        return [{"sweeps": n, "multiplies": 9000 + n * (9 * contacts**2 + 6 * contacts)} for n in (7, 50)]
+
+    assert [gpu_roofline.touching(rows(n)) for n in range(5)] == [0, 1, 2, 3, 4]
+
+
+def results(work: dict, spills: int | None) -> dict:
+    row = {"name": "laikago_feet", "kernel": "rollout", "dtype": "float32", "registers": 160, "stack": 41000, "code": 9}
+    rows = [row | {"arch": arch, "spill_stores": spills, "spill_loads": spills} for arch in GPUS]
+    twin = {"kernel": "rollout", "name": "laikago_feet", "dtype": "float32", "arch": 80, "same": True}
+    both = {"both_ways": twin, "ptxas": "13.4.92"} if spills is not None else {"both_ways": None, "ptxas": None}
+    told = {"machine": {"warp-lang": "1"}, "nvrtc": "13.4", "ptxas_missing": "Spills are not known: why.", "work": work}
+    return json.loads(json.dumps({"rows": rows, **both, **told}))
+
+
+def test_report_marks_every_estimate(work):
+    fragments = gpu_resources.report(results(work, 48))
+    assert set(fragments) == {"resources", "occupancy", "roofline", "notes"}
+    assert "48 / 48" in fragments["resources"] and "48 bytes, are spilled by rollout" in fragments["notes"]
+    assert fragments["roofline"].startswith(gpu_roofline.MARK) and "(not measured)" in fragments["roofline"]
+    assert gpu_roofline.MARK in fragments["notes"] and "Computed, not measured" in fragments["notes"]
+
+
+def test_report_says_what_is_not_known():
+    fragments = gpu_resources.report(results({"refused": "Not counted: there is no g++."}, None))
+    assert "not known without ptxas" in fragments["resources"] and "Spills are not known: why." in fragments["notes"]
+    assert fragments["roofline"] == "Not counted: there is no g++."
+
+
+# -- ptxas
+
+
+def script(path: Path, version: str) -> Path:
+    """A ptxas that refuses what the real one refuses, and tells spills."""
+    path.write_text(
+        f"""#!{sys.executable}
+import sys
+if "--version" in sys.argv:
+    sys.exit(print("Cuda compilation tools, release, V{version}"))
+if open(sys.argv[3], "rb").read() != b"ptx":
+    sys.exit("Unexpected EOF")
+print("0 bytes stack frame, 8 bytes spill stores, 12 bytes spill loads", file=sys.stderr)
+print("0 bytes stack frame, 1 bytes spill stores, 2 bytes spill loads", file=sys.stderr)
+"""
+    )
+    path.chmod(0o755)
+    return path
+
+
+def test_ptxas_is_used_if_it_is_of_the_release_of_nvrtc(tmp_path, monkeypatch):
+    monkeypatch.setattr(gpu_resources, "nvrtc_version", lambda: "13.4")
+    monkeypatch.setattr(gpu_resources, "_packaged_ptxas", lambda: [])
+    old, new = script(tmp_path / "old", "13.0.88"), script(tmp_path / "new", "13.4.92")
+    monkeypatch.setattr(shutil, "which", lambda name: str(old))
+    assert gpu_resources.find_ptxas() == (
+        None,
+        "Spills are not known: ptxas is 13.0.88, Warp's NVRTC is 13.4; pip install nvidia-cuda-nvcc==13.4.*",
+    )
+    monkeypatch.setattr(gpu_resources, "_packaged_ptxas", lambda: [str(new)])
+    ptxas, sentence = gpu_resources.find_ptxas()
+    assert ptxas == gpu_resources.Ptxas(str(new), "13.4.92") and sentence == ""
+    ptx = tmp_path / "kernel.ptx"
+    ptx.write_bytes(b"ptx\0")  # as Warp writes it
+    assert ptxas.assemble(ptx, tmp_path / "kernel.cubin", 90) == (9, 14)
+    ptx.write_bytes(b"other")
+    with pytest.raises(RuntimeError, match="Unexpected EOF"):
+        ptxas.assemble(ptx, tmp_path / "kernel.cubin", 90)
+
+
+# -- the benchmark that measures
+
+
+def test_benchmark_runs_on_the_cpu(tmp_path, capsys):
+    out = tmp_path / "gpu.json"
+    arguments = ["--device", "cpu", "--quick", "--self-collision", "off", "--envs", "8", "12", "--out", str(out)]
+    gpu.main(arguments)
+    found = json.loads(out.read_text("utf-8"))
+    assert [r["environments"] for r in found["rows"]] == [8, 12] and not found["device"]["cuda"]
+    assert all("refused" not in r and r["forward_rate"] > 0 and r["memory_mb"] is None for r in found["rows"])
+    assert "0 rows refused" in gpu.report(found)["summary"] and out.with_suffix(".png").exists()
+    assert "| off | float32 | 12 |" in capsys.readouterr().out
+
+
+def test_without_a_gpu_nothing_is_written_but_a_sentence(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(gpu.wp, "get_cuda_device_count", lambda: 0)
+    out = tmp_path / "gpu.json"
+    assert gpu.main(["--out", str(out)]) == {} and not out.exists()
+    assert "there is no CUDA device here" in capsys.readouterr().err
+
+
+def test_figures_of_wrong_states_are_refused():
+    batch = gpu.Batch.__new__(gpu.Batch)
+    batch.sim = SimpleNamespace(diverged=torch.empty(0))
+    qs, gradient = torch.full((2, 4, 19), 0.35), torch.ones(2, 4, 12)
+    cpu = qs[:, :2].double()
+    assert batch.wrong(qs, gradient, cpu) == ""
+    assert "not finite" in batch.wrong(qs * float("nan"), gradient, cpu)
+    assert "gradient is zero" in batch.wrong(qs, 0 * gradient, cpu)
+    assert "heights" in batch.wrong(qs + 1.0, gradient, cpu)
+    assert "other than on the CPU" in batch.wrong(qs + 0.02, gradient, cpu)
+    batch.sim.diverged = torch.tensor([3])
+    assert batch.wrong(qs, gradient, cpu) == "1 robots ran away"
+
+
+def test_robots_of_a_larger_batch_get_the_same_actions():
+    model = gpu.laikago(False, True)
+    few, many = (gpu.actions(model, n, 3) for n in (4, 9))
+    assert few.shape == (3, 4, 12) and np.array_equal(few, many[:, :4]) and few.std() > 0.05
+
+
+def test_self_collision_adds_pairs_between_links():
+    for toes in (False, True):
+        off, on = (gpu.laikago(kind, toes) for kind in (False, True))
+        between = [(a, b) for a, b in on.pairs if gpu.WORLD not in (on.shapes[a].link, on.shapes[b].link)]
+        assert len(on.pairs) == len(off.pairs) + len(between) and len(between) == (6 if toes else 116)
+        assert np.array_equal(on.q0, off.q0) and on.joint_names == off.joint_names

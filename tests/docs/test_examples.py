@@ -1,0 +1,117 @@
+"""Every example runs in its small version, writes its files, and shows what it says."""
+
+import itertools
+import json
+import runpy
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+import warp_articulated as wa
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+
+
+@pytest.fixture(autouse=True)
+def default_precision():
+    """An example may set torch's default; the next test starts from torch's own."""
+    yield
+    torch.set_default_dtype(torch.float32)
+
+
+def files_of(folder: Path) -> set[str]:
+    """Names of its files, none of which may be empty."""
+    assert all(path.stat().st_size > 0 for path in folder.iterdir())
+    json.loads((folder / "summary.json").read_text("utf-8"))
+    return {path.name for path in folder.iterdir()}
+
+
+MOTION = {"motion.usdc", "motion.gif", "motion.png", "summary.json"}
+
+
+def test_friction_sweep_follows_the_closed_form():
+    error = runpy.run_path(str(EXAMPLES / "friction_sweep.py"))["main"]()
+    assert error < 2e-3  # half a step of sliding, v dt, and a box that starts just touching
+
+
+def test_racecar_finds_the_friction_that_stops_it_where_it_should(tmp_path):
+    import racecar_friction
+
+    found = racecar_friction.main(["--quick", "--seeds", "1", "--out", str(tmp_path)])
+    assert files_of(tmp_path) == MOTION | {"curves.png", "landscape.png"}
+    assert found["runs"]["Gauss-Newton"][0]["reached"] <= 10 and abs(found["x"] - 0.8) < 1e-3
+    assert abs(found["speed"]) < 1e-3  # it has stopped
+    # wheels that hardly turn slide as a block does, v^2 / (2 mu g), but for half a step's distance and their slow roll
+    assert found["friction"] == pytest.approx(1.0 / (2 * 9.81 * 0.8), rel=0.02)
+
+
+def test_a_throw_comes_closer_to_its_target(tmp_path):
+    import throw
+
+    found = throw.main(["--quick", "--seeds", "1", "--out", str(tmp_path)])
+    assert files_of(tmp_path) == MOTION | {"curves.png"}
+    losses = found["runs"]["Gauss-Newton"][0]["losses"]
+    assert losses[-1] < found["goal"] < losses[0]
+    assert losses[-1] < found["runs"]["CMA-ES"][0]["losses"][-1]
+
+
+def test_a_golf_swing_comes_closer_to_its_target(tmp_path):
+    import golf
+
+    found = golf.main(["--quick", "--seeds", "1", "--iterations", "8", "--out", str(tmp_path)])
+    assert files_of(tmp_path) == MOTION | {"curves.png"}
+    losses = found["runs"]["Gauss-Newton"][0]["losses"]
+    assert losses[-1] < 0.5 * losses[0]
+
+
+def test_planned_robots_cost_less_with_every_iteration(tmp_path):
+    import mpc
+
+    found = mpc.main(["--quick", "--out", str(tmp_path)])
+    assert files_of(tmp_path) == MOTION | {"curves.png"}
+    (costs,) = found["costs"]
+    assert all(after <= before for before, after in itertools.pairwise(costs)) and costs[-1] < 0.8 * costs[0]
+
+
+@pytest.fixture
+def identify():
+    import identify
+
+    torch.set_default_dtype(torch.float64)  # as it does where it is run
+    return identify
+
+
+def test_jacobian_of_recordings_is_that_of_differences(identify):
+    model = wa.load("laikago_feet")
+    parameters = identify.Parameters(model)
+    data = identify.record(model, parameters(torch.zeros(parameters.count)), 4, seed=3)
+    estimator = identify.Estimator(parameters, data)
+    by_state, by_theta = estimator.jacobian(lambda _: None)
+    chance = torch.Generator().manual_seed(1)
+    dx, dtheta = torch.randn(4, 2 * model.nv, generator=chance), torch.randn(parameters.count, generator=chance)
+    dx, dtheta = 0.1 * dx, dtheta * parameters.prior
+    h = 1e-6
+    minus, plus = (
+        estimator.predict(
+            s * h * dtheta, wa.retract(model, data.q[0], s * h * dx[:, : model.nv]), data.qd + s * h * dx[:, model.nv :]
+        )
+        for s in (-1, 1)
+    )
+    quotient = wa.difference(model, minus, plus) / (2 * h)
+    slope = (by_state @ dx[..., None])[..., 0] + by_theta @ dtheta
+    # the path from here to h may pass a switch of a contact, not in the air (the last two): there only rounding is left
+    for robot, tolerance in ((2, 1e-6), (3, 1e-6), (0, 1e-4), (1, 1e-4)):
+        off = (slope[:, robot] - quotient[:, robot]).norm() / quotient[:, robot].norm()
+        assert off < tolerance, (robot, float(off))
+
+
+def test_identified_parameters_predict_motion_that_was_not_learned_from(identify, tmp_path):
+    found = identify.main(["--quick", "--out", str(tmp_path)])
+    assert files_of(tmp_path) == MOTION | {"parameters.png"}
+    (run,) = found["seeds"]
+    assert run["costs"][-1] < 0.1 * run["costs"][0]
+    for what, before in run["prediction"]["before"].items():
+        assert run["prediction"]["after"][what] < 0.5 * before
+    assert np.isfinite(list(run["within_two_sd"].values())).all()

@@ -1,0 +1,393 @@
+"""Adjoints of the stages of contacts against central differences of their own forward: impulses, Delassus matrix, rows.
+
+The Delassus matrix is first tested with rows that ride on their links, which no stage but its own knows of, and then,
+with the rest of the rows, for contacts that are found between moving shapes.
+"""
+
+from dataclasses import replace
+from functools import cache
+
+import numpy as np
+import torch
+import warp as wp
+from gradient_zoo import zoo_model, zoo_states
+from test_adjoint_stages import OPTIONS, SIZES, Stage, array2, array3, normal, real, simulator, zoo
+from warp_articulated.kernels.rollout import make_stages
+from warp_articulated.kernels.types import DRY_FRICTION
+
+from warp_articulated.device.topology import tables
+from warp_articulated.geometry.kinematics import link_transforms
+from warp_articulated.model import ShapeType
+from warp_articulated.model.pairs import order_pairs
+
+# -- rows that ride on their links: impulses and the Delassus matrix
+
+
+@cache
+def riding_kernel():
+    s = make_stages(real, SIZES)
+    step, adjoint, vec3, vec6 = s.step, s.step.adjoint, s.t.vec3, s.t.vec6
+    Model, Params, ParamsBar, Memory, MemoryBar = s.t.Model, s.t.Params, s.t.ParamsBar, step.Memory, adjoint.MemoryBar
+    Link = s.t.Link
+
+    @wp.func
+    def riding(link: wp.ref[Link], local: wp.array2d(dtype=real), k: int):
+        """Point and frame (n, t, s) of a side that is fixed to its link."""
+        p = link.r + link.R @ vec3(local[k, 0], local[k, 1], local[k, 2])
+        n = link.R @ vec3(local[k, 3], local[k, 4], local[k, 5])
+        t1 = link.R @ vec3(local[k, 6], local[k, 7], local[k, 8])
+        t2 = link.R @ vec3(local[k, 9], local[k, 10], local[k, 11])
+        return p, n, t1, t2
+
+    @wp.kernel(**OPTIONS)
+    def riding_rows(
+        model: Model, params: Params, reverse: int, q: array2, qd: array2, tau: array2, x: array2, local: array3,
+        links: wp.array2d(dtype=int), joint_rows: wp.array2d(dtype=int), A: array3, b: array2, dqd: array2,
+        q_bar: array2, qd_bar: array2, armature_bar: array2, tau_bar: array2, x_bar: array2, E: array3, b_bar: array2,
+        dqd_bar: array2, params_bar: ParamsBar,
+    ):  # fmt: skip
+        """Of contacts between links[2k] and links[2k + 1], and of rows on single dofs.
+
+        A, what the forces tau bring to b, and what they and the impulses x bring to the rates.
+        """
+        env = wp.tid()
+        memory = Memory(real(wp.nan))
+        memory_bar = MemoryBar(real(wp.nan))
+        work = step.view(memory)
+        bar = adjoint.view_bar(memory_bar)
+        nc = links.shape[1] / 2
+        nj = joint_rows.shape[1]
+        s.kinematics.kinematics(model, params, env, q[env], qd[env], work.links, work.dofs)
+        for j in range(model.num_dofs):
+            work.dofs[j].u = tau[env, j]
+            work.dofs[j].diagonal = params.armature[env, j]
+        s.dynamics.factorise(model, params, env, work.links, work.dofs)
+        for k in range(nc):
+            work.contacts[k].link_a = links[env, 2 * k]
+            work.contacts[k].link_b = links[env, 2 * k + 1]
+            work.contacts[k].cfm = real(0.0)
+            work.contacts[k].x = vec3(x[env, 3 * k], x[env, 3 * k + 1], x[env, 3 * k + 2])
+            acceleration = vec3()
+            pb = vec3()
+            for side in range(2):
+                i = links[env, 2 * k + 1 - side]
+                if i > 0:
+                    p, n, t1, t2 = riding(work.links[i], local[env], 2 * k + 1 - side)
+                    F = s.contact.wrench_rows(p, n, t1, t2) * real(2 * side - 1)
+                    place = 2 * k + 1 - side
+                    acceleration += s.contact.propagate(model, i, F, work.dofs, place, work.paths, work.roots[place])
+                    # the second side comes first: p is the first one's, if it is not the world
+                    if side == 0:
+                        pb = p
+                    work.contacts[k].p = p
+                    work.contacts[k].shift = pb - p
+                    work.contacts[k].n = n
+                    work.contacts[k].t = t1
+                    work.contacts[k].s = t2
+            for r in range(3):
+                b[env, 3 * k + r] = model.dt * acceleration[r]
+        for k in range(nj):
+            s.actuation.add_row(
+                model, work.joint_rows, k, DRY_FRICTION, 0, joint_rows[env, k], real(1.0), real(0.0), real(0.0)
+            )
+            work.joint_rows[k].x = x[env, 3 * nc + k]
+            b[env, 3 * nc + k] = s.joint_rows.propagate_row(
+                model, params, env, q[env], qd[env], qd[env], k, work.joint_rows[k], work.dofs, work.joint_paths,
+                work.joint_roots[k],
+            )  # fmt: skip
+        s.delassus.delassus(
+            model, nc, nj, work.dofs, work.contacts, work.paths, work.roots, work.joint_rows, work.joint_paths,
+            work.joint_roots, work.A, work.blocks,
+        )  # fmt: skip
+        for i in range(3 * nc + nj):
+            for j in range(3 * nc + nj):
+                A[env, i, j] = work.A[i, j]
+                if i < 3 * nc and i / 3 == j / 3:
+                    A[env, i, j] = work.contacts[i / 3].G[i % 3, j % 3]
+        s.contact.apply_impulses(
+            model, nc, nj, work.contacts, work.paths, work.roots, work.joint_rows, work.joint_paths, work.joint_roots,
+            work.dofs,
+        )  # fmt: skip
+        s.dynamics.solve_down(model, work.links, work.dofs)
+        for j in range(model.num_dofs):
+            dqd[env, j] = work.dofs[j].dqd
+        if reverse != 0:
+            for i in range(3 * nc + nj):
+                work.scale[i] = real(1.0)
+            for k in range(nc):
+                bar.contacts[k].x = vec3()
+            s.dynamics.solve_up_adjoint(model, work.links, work.dofs, bar.links, dqd_bar[env])
+            s.contact.impulses_adjoint(
+                model, nc, nj, work.contacts, work.paths, work.roots, work.joint_rows, work.joint_paths,
+                work.joint_roots, work.dofs, work.scale, bar.contacts, bar.joint_rows, bar.x,
+            )  # fmt: skip
+            for i in range(3 * nc + nj):
+                x_bar[env, i] = bar.x[i]
+            for k in range(nc):
+                bar.contacts[k].b = vec3(b_bar[env, 3 * k], b_bar[env, 3 * k + 1], b_bar[env, 3 * k + 2])
+            for k in range(nj):
+                bar.joint_rows[k].b = b_bar[env, 3 * nc + k]
+            s.contact.apply_b_bar(
+                model, nc, nj, work.contacts, work.paths, work.roots, work.joint_rows, work.joint_paths,
+                work.joint_roots, bar.contacts, bar.joint_rows, work.dofs,
+            )  # fmt: skip
+            s.dynamics.solve_down_adjoint(model, work.dofs, bar.links, bar.dofs)
+            for j in range(model.num_dofs):
+                tau_bar[env, j] = bar.dofs[j].s
+            # from here on E alone: nothing from the solve
+            s.motion.clear(model, bar.links, bar.dofs)
+            for i in range(model.num_links):
+                bar.links[i].W = vec6()
+                work.links[i].dv = vec6()
+            for j in range(model.num_dofs):
+                bar.dofs[j].s = real(0.0)
+                work.dofs[j].dqd = real(0.0)
+            for i in range(3 * nc + nj):
+                for j in range(3 * nc + nj):
+                    bar.E[i, j] = E[env, i, j]
+            s.delassus.delassus_adjoint(
+                model, nc, nj, params_bar.placements, work.links, work.dofs, work.contacts, work.paths, work.roots,
+                work.joint_rows, work.joint_paths, work.joint_roots, bar.E, bar.halves, bar.links, bar.dofs,
+            )  # fmt: skip
+            s.motion.motion_adjoint(
+                model, params, env, q[env], True, work.links, work.dofs, bar.links, bar.dofs, q_bar[env], qd_bar[env],
+                params_bar,
+            )  # fmt: skip
+            for j in range(model.num_dofs):
+                armature_bar[env, j] = s.actuation.diagonal_bar(model, work.dofs[j], bar.dofs[j])
+
+    return riding_rows
+
+
+def attach(model, q, contacts, seed):
+    """Random contacts between pairs of links (-1: the world), each as seen from both: point and frame."""
+    rng = np.random.default_rng(seed)
+    rotation, origin = link_transforms(model, q)
+    local = []
+    for pair in contacts:
+        point, frame = rng.normal(size=3), np.linalg.qr(rng.normal(size=(3, 3)))[0]
+        for link in pair:
+            R, o = (np.eye(3), np.zeros(3)) if link < 0 else (rotation[link], origin[link])
+            local.append(np.concatenate([R.T @ (point - o), (frame @ R).ravel()]))
+    return local
+
+
+TOUCHING = [  # deep links and the world, within a tree: across a branch, an ancestor, a neighbour; between trees
+    ("foot", None), ("tip", None), (None, "trunk"), ("foot", "hand"), ("tip", "base"), ("leg", "hip"),
+    ("hand", "wrist"), ("lamp", "pebble"),
+]  # fmt: skip
+
+
+def riding_stage():
+    """The stage, its input, and random weights of what it writes."""
+    sim = zoo()
+    model, n = sim.model, sim.num_envs
+    q, qd, _ = zoo_states(sim)
+    links = [[-1 if name is None else model.link_names.index(name) for name in pair] for pair in TOUCHING]
+    dofs = [j for j in range(model.nv) if np.isfinite(model.lower[j])]  # of hinges and sliders
+    rows = 3 * len(TOUCHING) + len(dofs)
+    values = {
+        "q": q,
+        "qd": qd,
+        "tau": normal(1, n, model.nv),
+        "x": normal(2, n, rows),
+        "local": torch.as_tensor(np.array([attach(model, q[env].numpy(), links, env) for env in range(n)])),
+        "links": (torch.as_tensor(links).flatten() + 1).int().repeat(n, 1),
+        "joint_rows": torch.as_tensor(dofs).int().repeat(n, 1),
+    }
+    writes = {"A": (rows, rows), "b": (rows,), "dqd": (model.nv,)}
+    weights = {name: normal(k, n, *shape) for k, (name, shape) in enumerate(writes.items())}
+    bars = {"q": normal(3, *q.shape), "qd": normal(4, *qd.shape)}
+    bars |= {
+        name: torch.full((n, size), torch.nan).double()
+        for name, size in (("armature", model.nv), ("tau", model.nv), ("x", rows))
+    }
+    return Stage(sim, riding_kernel(), list(values), writes, bars | weights), values, weights
+
+
+def test_adjoint_of_impulses_and_of_b_matches_differences():
+    stage, values, weights = riding_stage()
+    out, _ = stage.reverse(values)
+    stage.check(values, {name: weights[name] for name in ("b", "dqd")}, {name: out[name] for name in ("tau", "x")})
+
+
+def test_delassus_adjoint_matches_differences_for_every_joint_and_body():
+    stage, values, weights = riding_stage()
+    out, gradients = stage.reverse(values, ["mass", "com", "inertia", "joint_pos", "joint_quat"])
+    gradients |= {name: out[name] - stage.bars[name] for name in ("q", "qd")} | {"armature": out["armature"]}
+    stage.check(values, {"A": weights["A"]}, gradients)
+
+
+# -- rows of contacts that are found
+
+
+QUICK = {  # to compile; test_collision_adjoint.py has all kinds of pairs
+    (ShapeType.CAPSULE, ShapeType.PLANE),
+    *((ShapeType.SPHERE, kind) for kind in (ShapeType.SPHERE, ShapeType.CAPSULE, ShapeType.BOX, ShapeType.PLANE)),
+}
+GEOMETRY = ["joint_pos", "joint_quat", "shape_pos", "shape_size"]
+TOUCH = ["friction", "restitution", "erp", "cfm"]
+
+
+@cache
+def touching_zoo():
+    """The zoo, less some kinds of pairs, with a sphere for the world's box: pairs whose first link is the world."""
+    model = zoo_model()
+    shapes = [*model.shapes[:-1], replace(model.shapes[-1], type=ShapeType.SPHERE, size=np.array([0.3, 0.0, 0.0]))]
+    pairs = order_pairs(shapes, zip(*model.pairs.T, model.pair_friction, model.pair_restitution), [])
+    a, b, friction, restitution = zip(*(p for p in pairs if (shapes[p[0]].type, shapes[p[1]].type) in QUICK))
+    model = replace(
+        model, shapes=tuple(shapes), pairs=np.array([a, b]).T, pair_friction=np.array(friction),
+        pair_restitution=np.array(restitution),
+    )  # fmt: skip
+    return simulator(model, 8, max_push_speed=2.0, restitution_threshold=0.1)
+
+
+@cache
+def contacts_kernel(sizes):
+    s = make_stages(real, sizes)
+    step, adjoint, vec3, vec6 = s.step, s.step.adjoint, s.t.vec3, s.t.vec6
+    Model, Params, ParamsBar, Memory, MemoryBar = s.t.Model, s.t.Params, s.t.ParamsBar, step.Memory, adjoint.MemoryBar
+    Contact = s.t.Contact
+
+    @wp.func
+    def row_velocities(contact: wp.ref[Contact], a: vec6, b: vec6):
+        """Under the motions a and b of the two links."""
+        v = s.contact.wrench_rows(contact.p, contact.n, contact.t, contact.s) @ a
+        return v - s.contact.wrench_rows(contact.p + contact.shift, contact.n, contact.t, contact.s) @ b
+
+    @wp.kernel(**OPTIONS)
+    def contacts(
+        model: Model, params: Params, reverse: int, q: array2, qd: array2, dqd: array2, w: array2, under_w: array3,
+        b: array3, A: array3, place: array3, branch: array3, q_bar: array2, qd_bar: array2, armature_bar: array2,
+        x: array3, b_bar: array3, E: array3, place_bar: array3, params_bar: ParamsBar,
+    ):  # fmt: skip
+        """Of the contacts that are found: J w, J (qd + dqd) + bias, A; place is world point, normal, gap, friction."""
+        env = wp.tid()
+        memory = Memory(real(wp.nan))
+        memory_bar = MemoryBar(real(wp.nan))
+        work = step.view(memory)
+        bar = adjoint.view_bar(memory_bar)
+        s.kinematics.kinematics(model, params, env, q[env], w[env], work.links, work.dofs)
+        for i in range(model.num_links):
+            bar.links[i].W = work.links[i].v
+        s.kinematics.kinematics(model, params, env, q[env], dqd[env], work.links, work.dofs)
+        for i in range(model.num_links):
+            work.links[i].dv = work.links[i].v
+        s.kinematics.kinematics(model, params, env, q[env], qd[env], work.links, work.dofs)
+        for j in range(model.num_dofs):
+            work.dofs[j].u = real(0.0)
+            work.dofs[j].diagonal = params.armature[env, j]
+        s.dynamics.factorise(model, params, env, work.links, work.dofs)
+        nc, _dropped = s.detection.detect(model, params, env, q[env], work.links, work.contacts)
+        for k in range(nc):
+            la = work.contacts[k].link_a
+            lb = work.contacts[k].link_b
+            s.contact.contact_rows(
+                model, params, env, k, work.contacts[k], work.links, work.dofs, work.paths, work.roots
+            )
+            vw = row_velocities(work.contacts[k], bar.links[la].W, bar.links[lb].W)
+            vb = row_velocities(
+                work.contacts[k], work.links[la].v + work.links[la].dv, work.links[lb].v + work.links[lb].dv
+            )
+            vb[0] = vb[0] + s.contact.contact_bias(model, params, env, work.contacts[k], work.contacts[k].approach)
+            origin = s.kinematics.tree_origin(model, params, env, q[env], wp.where(la > 0, la, lb))
+            for r in range(3):
+                under_w[env, k, r] = vw[r]
+                b[env, k, r] = vb[r]
+                place[env, k, r] = origin[r] + work.contacts[k].p[r]
+                place[env, k, 3 + r] = work.contacts[k].n[r]
+            place[env, k, 6] = work.contacts[k].z
+            place[env, k, 7] = work.contacts[k].mu
+            branch[env, k, 0] = real(work.contacts[k].pair)
+            branch[env, k, 1] = real(work.contacts[k].feature)
+            if work.contacts[k].cfm == real(0.0):
+                branch[env, k, 2] = real(2.0)
+            else:
+                branch[env, k, 2] = real(
+                    wp.where(params.erp[env] * work.contacts[k].z / model.dt < -model.max_push_speed, 1, 0)
+                )
+        s.delassus.delassus(
+            model, nc, 0, work.dofs, work.contacts, work.paths, work.roots, work.joint_rows, work.joint_paths,
+            work.joint_roots, work.A, work.blocks,
+        )  # fmt: skip
+        for i in range(3 * nc):
+            for j in range(3 * nc):
+                A[env, i, j] = work.A[i, j]
+                if i / 3 == j / 3:
+                    A[env, i, j] = work.contacts[i / 3].G[i % 3, j % 3]
+        if reverse != 0:
+            s.motion.clear(model, bar.links, bar.dofs)
+            for j in range(model.num_dofs):
+                bar.dofs[j].s = real(0.0)
+                work.dofs[j].dqd = real(0.0)
+            for k in range(nc):
+                work.contacts[k].x = vec3(x[env, k, 0], x[env, k, 1], x[env, k, 2])
+                bar.contacts[k].b = vec3(b_bar[env, k, 0], b_bar[env, k, 1], b_bar[env, k, 2])
+                bar.contacts[k].p = vec3(place_bar[env, k, 0], place_bar[env, k, 1], place_bar[env, k, 2])
+                bar.contacts[k].n = vec3(place_bar[env, k, 3], place_bar[env, k, 4], place_bar[env, k, 5])
+                bar.contacts[k].z = place_bar[env, k, 6]
+                bar.contacts[k].mu = place_bar[env, k, 7]
+                # the adjoint of cfm, E_nn here, is b_bar x + what the bar has
+                bar.contacts[k].E = E[env, 3 * k, 3 * k] - b_bar[env, k, 0] * x[env, k, 0]
+            for i in range(3 * nc):
+                for j in range(3 * nc):
+                    bar.E[i, j] = E[env, i, j]
+            halves = s.delassus.delassus_adjoint(
+                model, nc, 0, params_bar.placements, work.links, work.dofs, work.contacts, work.paths, work.roots,
+                work.joint_rows, work.joint_paths, work.joint_roots, bar.E, bar.halves, bar.links, bar.dofs,
+            )  # fmt: skip
+            s.contact.contacts_adjoint(
+                model, params, env, nc, halves, work.links, work.contacts, bar.contacts, bar.halves, q[env], bar.links,
+                params_bar,
+            )  # fmt: skip
+            s.motion.motion_adjoint(
+                model, params, env, q[env], True, work.links, work.dofs, bar.links, bar.dofs, q_bar[env], qd_bar[env],
+                params_bar,
+            )  # fmt: skip
+            for j in range(model.num_dofs):
+                armature_bar[env, j] = s.actuation.diagonal_bar(model, work.dofs[j], bar.dofs[j])
+
+    return contacts
+
+
+def check_contacts(parts, wanted, **params):
+    """With random weights on some parts of what the stage writes, and none on the others."""
+    sim = touching_zoo()
+    n, nc = sim.num_envs, SIZES.contacts
+    q, qd, _ = zoo_states(sim)
+    values = {"q": q, "qd": qd, "dqd": normal(1, *qd.shape), "w": normal(2, *qd.shape), **params}
+    if "under_w" not in parts:
+        values["w"].zero_()  # bodies with mass resist it
+    writes = {"under_w": (nc, 3), "b": (nc, 3), "A": (3 * nc, 3 * nc), "place": (nc, 8), "branch": (nc, 3)}
+    weights = {name: normal(k, n, *writes[name]) * (name in parts) for k, name in enumerate(list(writes)[:4])}
+    bars = {"q": normal(3, *q.shape), "qd": normal(4, *qd.shape), "armature": torch.full_like(qd, torch.nan)}
+    adjoints = {"x": sim.dt * weights["under_w"], "b": weights["b"], "E": weights["A"], "place": weights["place"]}
+    kernel = contacts_kernel(replace(SIZES, kinds=sim._sizes.kinds))
+    stage = Stage(sim, kernel, ["q", "qd", "dqd", "w"], writes, bars | adjoints, step=1e-5, switches=("branch",))
+    written = stage.forward(values)
+    for name, weight in weights.items():
+        weight[written[name].isnan()] = 0.0  # beyond the last contact
+    assert_all_kinds_occur(sim.model, written["branch"])
+    out, gradients = stage.reverse(values, wanted)
+    gradients |= {"q": out["q"] - bars["q"], "qd": out["qd"] - bars["qd"], "armature": out["armature"]}
+    stage.check(values, weights, gradients)
+
+
+def assert_all_kinds_occur(model, branch):
+    """Penetration, capped push and bounce; the world first and second, links of one tree and of two."""
+    pair, _, bias = branch[~branch.isnan().any(-1)].int().T.numpy()
+    assert set(bias) == {0, 1, 2}
+    table = tables(model)
+    a, b = table["root"][table["shape_link"]][model.pairs[pair]].T
+    for some in (a == 0, b == 0, (a == b) & (a > 0), (a != b) & (a > 0) & (b > 0)):
+        assert some.any()
+
+
+def test_contact_row_adjoint_matches_differences_for_state_and_geometry():
+    massless = {name: torch.zeros_like(touching_zoo().params[name]).clone() for name in ("mass", "inertia")}
+    check_contacts(["under_w", "b", "place"], [*GEOMETRY, *TOUCH], **massless)
+
+
+def test_delassus_adjoint_matches_differences_for_contacts_that_move_with_the_shapes():
+    check_contacts(["A"], ["mass", "com", "inertia", "cfm", *GEOMETRY])

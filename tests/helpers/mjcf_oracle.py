@@ -1,0 +1,105 @@
+"""What the MJCF tests share: the same file in MuJoCo and here, the maps between both states, and a mass matrix."""
+
+import warnings
+from pathlib import Path
+
+import gymnasium
+import mujoco
+import numpy as np
+
+from warp_articulated.geometry.kinematics import link_transforms
+from warp_articulated.geometry.rotations import quat_to_matrix
+from warp_articulated.importers.mjcf import load_mjcf
+from warp_articulated.model import WORLD, JointType
+
+ASSETS = Path(gymnasium.__file__).parent / "envs" / "mujoco" / "assets"
+
+
+def load(path: Path, **options):
+    """Both sides; the swimmer's fluid is known to be missing."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return load_mjcf(path, **options), compile_quietly(path)
+
+
+def compile_quietly(path: Path):
+    """MuJoCo's own warnings would go to a log file in the working directory."""
+    mujoco.set_mju_user_warning(lambda text: None)
+    try:
+        return mujoco.MjModel.from_xml_path(str(path))
+    finally:
+        mujoco.set_mju_user_warning(None)
+
+
+def write(folder: Path, body: str) -> Path:
+    path = folder / "robot.xml"
+    path.write_text(f"<mujoco>{body}</mujoco>")
+    return path
+
+
+def random_qpos(m, rng) -> np.ndarray:
+    qpos = m.qpos0.copy()
+    mujoco.mj_integratePos(m, qpos, rng.normal(size=m.nv), 1.0)
+    return qpos
+
+
+def our_q(m, qpos) -> np.ndarray:
+    """wxyz to xyzw, in free and ball joints."""
+    q = qpos.copy()
+    for j in range(m.njnt):
+        at = m.jnt_qposadr[j] + {0: 3, 1: 0}.get(int(m.jnt_type[j]), -1 - m.nq)
+        if at >= 0:
+            q[at : at + 4] = np.roll(qpos[at : at + 4], -1)
+    return q
+
+
+def velocity_map(m, qpos) -> np.ndarray:
+    """(nv, nv): MuJoCo's qvel from our qd. Its angular velocities are in the moving frame, ours are not."""
+    T = np.eye(m.nv)
+    for j in range(m.njnt):
+        if m.jnt_type[j] <= 1:
+            q, v = m.jnt_qposadr[j] + 3 * (m.jnt_type[j] == 0), m.jnt_dofadr[j] + 3 * (m.jnt_type[j] == 0)
+            T[v : v + 3, v : v + 3] = quat_to_matrix(np.roll(qpos[q : q + 4], -1)).T
+    return T
+
+
+def jacobians(model, q):
+    """Angular and linear velocity of every link's origin per unit qd, (nl, 3, nv) each, in world axes."""
+    rotation, origin = link_transforms(model, q)
+    angular, linear = np.zeros((2, model.num_links, 3, model.nv))
+    for i in range(model.num_links):
+        parent, v = model.parent[i], model.v_start[i]
+        kind, R, p = JointType(model.joint_type[i]), np.eye(3), np.zeros(3)
+        if parent != WORLD:
+            R, p = rotation[parent], origin[parent]
+            arm = origin[i] - p
+            angular[i] = angular[parent]
+            linear[i] = linear[parent] + np.cross(angular[parent].T, arm).T
+        joint = R @ quat_to_matrix(model.joint_quat[i])
+        if kind == JointType.FREE:
+            linear[i][:, v : v + 3] = angular[i][:, v + 3 : v + 6] = np.eye(3)
+        elif kind == JointType.SPHERICAL:
+            angular[i][:, v : v + 3] = joint
+        else:
+            (angular if kind == JointType.REVOLUTE else linear)[i][:, v] = joint @ model.axis[i]
+    return rotation, origin, angular, linear
+
+
+def mass_matrix(model, q) -> np.ndarray:
+    """Sum of m Jv^T Jv + Jw^T I Jw over all links, and the armature."""
+    rotation, _, angular, linear = jacobians(model, q)
+    M = np.diag(model.armature).astype(float)
+    for i in range(model.num_links):
+        com = rotation[i] @ model.com[i]
+        Jv = linear[i] + np.cross(angular[i].T, com).T
+        M += model.mass[i] * Jv.T @ Jv + angular[i].T @ rotation[i] @ model.inertia[i] @ rotation[i].T @ angular[i]
+    return M
+
+
+def full_mass_matrix(m, data) -> np.ndarray:
+    full = np.zeros((m.nv, m.nv))
+    try:
+        mujoco.mj_fullM(m, data, full)  # since 3.4
+    except TypeError:
+        mujoco.mj_fullM(m, full, data.qM)
+    return full

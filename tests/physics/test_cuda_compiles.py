@@ -1,0 +1,133 @@
+"""The kernels compile for CUDA, and how much of a GPU they take; needs neither a GPU nor a driver."""
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+
+import pytest
+import warp as wp
+from gpu_resources import (
+    ALL_KINDS,
+    ARCHS,
+    FEET,
+    Job,
+    Resources,
+    all_kinds,
+    cubin_resources,
+    laikago_feet,
+    measure,
+    recording,
+    table,
+)
+from warp_articulated.kernels.queries.diagnostics import make_diagnostics
+from warp_articulated.kernels.queries.jacobians import make_jacobians
+from warp_articulated.kernels.queries.queries import make_contacts_adjoint
+from warp_articulated.kernels.rollout import make_rollout, make_rollout_adjoint
+
+KILO = 1024
+# Bytes of stack per thread: 1.5 times what was measured (38, 76, 192 and 104 KB), so that only a blunder fails. CUDA
+# allows 512 KB, but reserves it for every thread that can be resident.
+STACK = {
+    ("rollout", FEET, "float32"): 57 * KILO,
+    ("rollout", FEET, "float64"): 114 * KILO,
+    ("rollout", ALL_KINDS, "float32"): 290 * KILO,
+    ("rollout_adjoint", FEET, "float32"): 156 * KILO,
+}
+COMMITTED = Path(__file__).resolve().parents[2] / "benchmarks" / "results" / "gpu_resources.json"
+# Times what is committed: a compiler's release changes so much. More is a change of ours: to be looked at and, if it is
+# meant, committed with a new run of benchmarks/gpu_resources.py.
+MORE_REGISTERS, MORE_STACK = 1.10, 1.15
+
+
+@pytest.fixture(scope="module")
+def compiled() -> list[Resources]:
+    """All at once, so that every core compiles; Warp's cache keeps the results until the kernels change."""
+    missing = set(ARCHS) - set(wp.get_cuda_supported_archs())
+    if missing:
+        pytest.fail(f"this build of Warp cannot compile for {sorted(missing)}")
+    jobs = [Job(FEET, make_rollout, laikago_feet(), "float32", arch) for arch in ARCHS]
+    jobs.append(Job(FEET, make_rollout, laikago_feet(), "float64", 90))
+    jobs.append(Job(ALL_KINDS, make_rollout, all_kinds(), "float32", 90))
+    jobs.append(Job(FEET, make_rollout_adjoint, recording(laikago_feet()), "float32", 90))
+    return measure(jobs)
+
+
+def growth(found: Resources, committed: list[dict]) -> str:
+    """Empty, or what a kernel takes more of than it did when its figures were committed."""
+    key = ("kernel", "name", "dtype", "arch")
+    row = next((r for r in committed if all(r[k] == getattr(found, k) for k in key)), None)
+    if row is None:
+        return f"gpu_resources.json has no {found.kernel} of {found.name}, {found.dtype}, sm_{found.arch}"
+    if found.registers > MORE_REGISTERS * row["registers"]:
+        return f"{found.registers} registers instead of {row['registers']}: {found}"
+    if found.stack > MORE_STACK * row["stack"]:
+        return f"{found.stack} bytes of stack instead of {row['stack']}: {found}"
+    return ""
+
+
+def test_rollout_compiles_for_every_architecture_and_its_adjoint_for_one(compiled, capsys):
+    with capsys.disabled():
+        print("\n" + table(map(asdict, compiled)))
+    assert [(r.kernel, r.name, r.dtype, r.arch) for r in compiled] == [
+        *(("rollout", FEET, "float32", arch) for arch in ARCHS),
+        ("rollout", FEET, "float64", 90),
+        ("rollout", ALL_KINDS, "float32", 90),
+        ("rollout_adjoint", FEET, "float32", 90),
+    ]
+
+
+@pytest.mark.slow
+def test_adjoints_compile_for_every_architecture(capsys):
+    """Each takes up to a minute to compile, so only `make test-all` does all of them."""
+    feet = recording(laikago_feet())
+    jobs = [Job(FEET, make_rollout_adjoint, feet, "float32", arch) for arch in ARCHS]
+    jobs.append(Job(FEET, make_rollout_adjoint, feet, "float64", 90))
+    jobs.append(Job(ALL_KINDS, make_rollout_adjoint, recording(all_kinds()), "float32", 90))
+    jobs += [Job(FEET, factory, feet, "float32", 90) for factory in (make_jacobians, make_contacts_adjoint)]
+    jobs.append(Job(FEET, make_diagnostics, laikago_feet(), "float32", 90))
+    found = measure(jobs)
+    with capsys.disabled():
+        print("\n" + table(map(asdict, found)))
+    assert all(32 <= r.registers <= 255 and r.stack < 512 * KILO for r in found)
+    committed = json.loads(COMMITTED.read_text("utf-8"))["rows"]
+    assert not [text for r in found if (text := growth(r, committed))]
+
+
+def test_registers_and_stack_stay_within_bounds(compiled):
+    for r in compiled:
+        assert 32 <= r.registers <= 255, r  # fewer than 32: not the number of this kernel
+        assert KILO <= r.stack <= STACK[r.kernel, r.name, r.dtype], r
+
+
+def test_registers_and_stack_have_not_grown(compiled):
+    committed = json.loads(COMMITTED.read_text("utf-8"))["rows"]
+    assert not [text for r in compiled if (text := growth(r, committed))]
+
+
+def test_growth_is_noticed():
+    row = {"name": FEET, "kernel": "rollout", "dtype": "float32", "arch": 90, "registers": 160, "stack": 40000}
+    same = Resources(**row, code=1)
+    assert growth(same, [row]) == "" and growth(Resources(**row | {"registers": 176}, code=1), [row]) == ""
+    assert "177 registers instead of 160" in growth(Resources(**row | {"registers": 177}, code=1), [row])
+    assert "46001 bytes of stack" in growth(Resources(**row | {"stack": 46001}, code=1), [row])
+    assert "has no rollout" in growth(Resources(**row | {"arch": 80}, code=1), [row])
+
+
+def test_resources_are_those_that_warp_was_told_to_use(tmp_path):
+    """A kernel with a local array of known size: what is read from the cubin must be at least that."""
+    if 90 not in wp.get_cuda_supported_archs():
+        pytest.fail("this build of Warp cannot compile for CUDA")
+    Big = wp.types.vector(length=1000, dtype=wp.float32)
+
+    @wp.kernel(module="unique", enable_backward=False, module_options={"max_unroll": 1})
+    def local_array(order: wp.array(dtype=int), out: wp.array(dtype=float)):
+        values = Big()
+        for i in range(1000):
+            values[order[i]] = float(i)
+        for i in range(1000):
+            out[i] = values[order[999 - i]]
+
+    (path,) = wp.compile_aot_module(local_array.module, arch=[90], module_dir=tmp_path / "module", use_ptx=False)
+    ((registers, stack, code),) = cubin_resources(path).values()
+    assert 4000 <= stack <= 9000  # 1000 floats, once or (with a temporary) twice
+    assert 8 <= registers <= 64 and code > 0

@@ -1,0 +1,1 @@
+"""A model on a device: its constants and parameters as structs, compiled kernels, launches."""

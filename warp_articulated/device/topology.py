@@ -1,0 +1,121 @@
+"""Integer tables of a model that the kernels walk along: who hangs on whom, which dofs lie on a path, what may touch.
+
+In the kernels link 0 is the world and link i + 1 is link i of the Model.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ..kernels.collision.pair_points import kind_of
+from ..kernels.types import Sizes
+from ..model import NV, WORLD, DriveType, JointType, Model
+from ..model.pairs import SLOTS
+
+# Capacities grow in steps, so that robots of similar size share one compiled kernel.
+LINK_STEPS = (8, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512)
+QUERY_STEPS = (32, 128, 512)
+CONTACT_STEPS = (0, 4, 8, 16, 32, 64, 128)
+SWEEP_STEPS = (10, 50, 100, 200, 500, 1000)
+
+
+def tables(model: Model) -> dict[str, np.ndarray | int]:
+    """The integer part of the kernels' Model struct, by the names of its fields."""
+    nl = model.num_links
+    parent = np.concatenate([[0], model.parent + 1])
+    root = np.zeros(nl + 1, int)
+    free_dof = np.full(nl + 1, -1)
+    paths: list[list[int]] = [[]]
+    counts = [0]
+    for i in range(1, nl + 1):
+        kind = JointType(model.joint_type[i - 1])
+        start = int(model.v_start[i - 1])
+        counts.append(NV[kind])
+        root[i] = i if parent[i] == 0 else root[parent[i]]
+        if kind == JointType.FREE:
+            free_dof[i] = start
+            paths.append([])
+        else:
+            free_dof[i] = free_dof[parent[i]]
+            paths.append(paths[parent[i]] + list(range(start, start + NV[kind])))
+    chain = np.zeros((nl + 1, max(1, *map(len, paths))), int)
+    for i, path in enumerate(paths):
+        chain[i, : len(path)] = path
+    dof_link, dof_q = np.zeros(model.nv, int), np.full(model.nv, -1)
+    for i in range(nl):
+        start = model.v_start[i]
+        dof_link[start : start + counts[i + 1]] = i + 1
+        if counts[i + 1] == 1:
+            dof_q[start] = model.q_start[i]
+    one_dof = dof_q >= 0
+    limited = np.flatnonzero(one_dof & (np.isfinite(model.lower) | np.isfinite(model.upper)))
+    rubbing = np.flatnonzero(one_dof & (model.frictionloss > 0))
+    kinds = [kind_of(model.shapes[a].type, model.shapes[b].type) for a, b in model.pairs]
+    return {
+        "num_links": nl + 1,
+        "num_dofs": model.nv,
+        "parent": parent,
+        "root": root,
+        "joint_type": np.concatenate([[0], model.joint_type]),
+        "num_joint_dofs": np.array(counts),
+        "q_start": np.concatenate([[0], model.q_start]),
+        "v_start": np.concatenate([[0], model.v_start]),
+        "free_dof": free_dof,
+        "depth": np.array([len(path) for path in paths]),
+        "chain": chain,
+        "common": _common(parent, [len(path) for path in paths]),
+        "limited": limited,
+        "num_limited": len(limited),
+        "rubbing": rubbing,
+        "num_rubbing": len(rubbing),
+        "dof_link": dof_link,
+        "dof_q": dof_q,
+        "num_drives": model.nu,
+        "drive_dof": model.drive_dof,
+        "drive_type": model.drive_type,
+        "num_pairs": len(model.pairs),
+        "pair_kind": np.array(kinds, int),
+        "pair_a": model.pairs[:, 0],
+        "pair_b": model.pairs[:, 1],
+        "shape_link": np.array([shape.link + 1 for shape in model.shapes], int),
+        "shape_type": np.array([shape.type for shape in model.shapes], int),
+    }
+
+
+def _common(parent: np.ndarray, depth: list[int]) -> np.ndarray:
+    """[link, link]: number of dofs that the paths from the root to both links share."""
+    count = len(parent)
+    common = np.zeros((count, count), int)
+    for i in range(1, count):
+        # a link shares with the links before it what its parent shares with them
+        common[i, :i] = common[parent[i], :i]
+        common[:i, i] = common[i, :i]
+        common[i, i] = depth[i]
+    return common
+
+
+def sizes_of(model: Model, max_contacts: int) -> Sizes:
+    """Capacities of the kernel that can simulate the model."""
+    table = tables(model)
+    slots = [SLOTS[(model.shapes[a].type, model.shapes[b].type)] for a, b in model.pairs]
+    # only the second shapes of pairs can be second sides; if all of them belong to the world, there are none
+    sides = 2 if any(model.shapes[b].link != WORLD for _, b in model.pairs) else 1
+    saturable = np.count_nonzero(model.drive_type != DriveType.TORQUE)  # also without a limit: params may bring one
+    joint_rows = int(table["num_limited"]) + int(saturable) + int(table["num_rubbing"])
+    kinds = sorted({(int(model.shapes[a].type), int(model.shapes[b].type)) for a, b in model.pairs})
+    return Sizes(
+        links=round_up(model.num_links, LINK_STEPS),
+        dofs=round_up(model.nv, LINK_STEPS),
+        depth=round_up(np.shape(table["chain"])[1], LINK_STEPS),
+        contacts=round_up(min(sum(slots), max_contacts), CONTACT_STEPS),
+        joint_rows=-(-joint_rows // 4) * 4,
+        sides=sides,
+        kinds=tuple(kinds),
+    )
+
+
+def round_up(count: int, steps: tuple[int, ...]) -> int:
+    for step in steps:
+        if count <= step:
+            return step
+    return -(-count // steps[-1]) * steps[-1]

@@ -1,0 +1,1 @@
+"""Rotations, forward kinematics, tangent space and inertias in numpy and torch."""

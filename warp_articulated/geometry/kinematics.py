@@ -1,0 +1,189 @@
+"""Poses of links and shapes in numpy, for whole batches or one q: for pictures, exports, importers and tests."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ..model import WORLD, JointType, Model, Shape, ShapeType
+from .rotations import quat_multiply, quat_to_matrix
+
+IDENTITY = np.array([0.0, 0.0, 0.0, 1.0])
+BLOCK = 8192  # poses computed at a time: their numbers fit into a processor's cache
+
+
+def rotate(quat: np.ndarray, vector: np.ndarray) -> np.ndarray:
+    """Vectors (..., 3) turned by unit quaternions (..., 4); the leading shapes broadcast."""
+    axis, w = quat[..., :3], quat[..., 3:]
+    twice = 2.0 * np.cross(axis, vector)
+    return vector + w * twice + np.cross(axis, twice)
+
+
+def as_numpy(value: Any) -> np.ndarray:
+    """A numpy, torch or Warp array on any device, or numbers, as a numpy array."""
+    if hasattr(value, "detach"):
+        value = value.detach().cpu()
+    return np.asarray(value.numpy() if hasattr(value, "numpy") else value)
+
+
+def as_positions(model: Model, q: Any, name: str, leading: tuple[int, ...]) -> np.ndarray:
+    """q as a float64 array after checking its shape; arguments as of as_array."""
+    return np.asarray(as_array(model, q, name, leading), float)
+
+
+def as_array(model: Model, q: Any, name: str, leading: tuple[int, ...]) -> np.ndarray:
+    """q as a numpy array of its own type after checking its shape; q may be numpy, torch or Warp, on any device.
+
+    Args:
+        name: what the caller calls this argument, for the error.
+        leading: how many dimensions may stand before the last one, which must be nq.
+    """
+    array = as_numpy(q)
+    if array.ndim - 1 not in leading or array.shape[-1] != model.nq or array.size == 0:
+        accepted = {0: "(nq,)", 1: "(n, nq)", 2: "(T, num_envs, nq)"}
+        raise ValueError(
+            f"{name} has shape {array.shape}; for {model.name!r} with nq = {model.nq} "
+            f"it must be {' or '.join(accepted[k] for k in leading)}."
+        )
+    return array
+
+
+def check_finite(array: np.ndarray, name: str) -> None:
+    """Raise an error that names the first entry that is NaN or infinite."""
+    if not np.isfinite(array).all():
+        where = tuple(int(i) for i in np.argwhere(~np.isfinite(array))[0])
+        raise ValueError(f"{name}{list(where)} is {array[where]}; every entry must be finite.")
+
+
+def batch_link_poses(model: Model, q: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """World origins (..., nl, 3) in m and unit quaternions (..., nl, 4) of all links at positions q (..., nq)."""
+    q = np.asarray(q, float)
+    flat = q.reshape(-1, model.nq)
+    origins = np.empty((len(flat), model.num_links, 3))
+    quats = np.empty((len(flat), model.num_links, 4))
+    for start in range(0, len(flat), BLOCK):
+        block = slice(start, start + BLOCK)
+        for i, (origin, quat) in enumerate(_block_poses(model, np.ascontiguousarray(flat[block].T))):
+            origins[block, i], quats[block, i] = origin.T, quat.T
+    return origins.reshape(*q.shape[:-1], -1, 3), quats.reshape(*q.shape[:-1], -1, 4)
+
+
+def batch_body_poses(model: Model, q: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """As batch_link_poses, but of the frames that the robot's file gave its bodies, as Simulator.link_poses does."""
+    origins, quats = batch_link_poses(model, q)
+    moved = np.flatnonzero(model.frame_pos.any(-1))
+    if len(moved):
+        origins[..., moved, :] += rotate(quats[..., moved, :], model.frame_pos[moved])
+    return origins, quats
+
+
+def _block_poses(model: Model, q: np.ndarray) -> list[tuple[np.ndarray, np.ndarray]]:
+    """Origin (3, n) and quaternion (4, n) of every link at q (nq, n): components first, so that numpy runs along n."""
+    poses: list[tuple[np.ndarray, np.ndarray]] = []
+    for i in range(model.num_links):
+        at, parent, kind = int(model.q_start[i]), int(model.parent[i]), model.joint_type[i]
+        if kind == JointType.FREE:
+            poses.append((q[at : at + 3], _unit_columns(q[at + 3 : at + 7])))
+            continue
+        origin, above = (np.zeros((3, 1)), IDENTITY[:, None]) if parent == WORLD else poses[parent]
+        still = model.joint_quat[i][:, None]
+        origin = origin + _turned(above, model.joint_pos[i])
+        if kind == JointType.REVOLUTE:
+            # joint_quat times (axis sin, cos), with the product of the two constants taken out
+            half = q[at] / 2
+            quarter = quat_multiply(model.joint_quat[i], np.append(model.axis[i], 0.0))
+            still = still * np.cos(half) + quarter[:, None] * np.sin(half)
+        quat = _product(above, still)
+        if kind == JointType.SPHERICAL:
+            quat = _product(quat, _unit_columns(q[at : at + 4]))
+        elif kind == JointType.PRISMATIC:
+            origin = origin + _turned(quat, model.axis[i]) * q[at]
+        n = q.shape[1]
+        poses.append((np.broadcast_to(origin, (3, n)), np.broadcast_to(_unit_columns(quat), (4, n))))
+    return poses
+
+
+def _product(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """Quaternion products (4, n): first b, then a."""
+    ax, ay, az, aw = a
+    bx, by, bz, bw = b
+    return np.stack([
+        aw * bx + ax * bw + ay * bz - az * by,
+        aw * by - ax * bz + ay * bw + az * bx,
+        aw * bz + ax * by - ay * bx + az * bw,
+        aw * bw - ax * bx - ay * by - az * bz,
+    ])  # fmt: skip
+
+
+def _turned(quat: np.ndarray, vector: np.ndarray) -> np.ndarray:
+    """One constant vector (3,) turned by unit quaternions (4, n): (3, n)."""
+    x, y, z, w = quat
+    a, b, c = vector.tolist()
+    u, v, t = 2.0 * (y * c - z * b), 2.0 * (z * a - x * c), 2.0 * (x * b - y * a)
+    return np.stack([
+        a + w * u + y * t - z * v,
+        b + w * v + z * u - x * t,
+        c + w * t + x * v - y * u,
+    ])  # fmt: skip
+
+
+def _unit_columns(quat: np.ndarray) -> np.ndarray:
+    return quat / np.sqrt(quat[0] ** 2 + quat[1] ** 2 + quat[2] ** 2 + quat[3] ** 2)
+
+
+def shape_poses(shape: Shape, origins: np.ndarray, quats: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """World position (..., 3) and quaternion (..., 4) of a shape, from the poses of all links (..., nl, 3 or 4)."""
+    local = _unit(np.asarray(shape.quat, float))
+    if shape.link == WORLD:
+        batch = origins.shape[:-2]
+        return np.broadcast_to(shape.pos, (*batch, 3)), np.broadcast_to(local, (*batch, 4))
+    link = quats[..., shape.link, :]
+    return origins[..., shape.link, :] + rotate(link, shape.pos), quat_multiply(link, local)
+
+
+def _unit(quat: np.ndarray) -> np.ndarray:
+    return quat / np.linalg.norm(quat, axis=-1, keepdims=True)
+
+
+def link_transforms(model: Model, q: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """World rotation (nl, 3, 3) and origin (nl, 3) of every link at one q, in numpy: for importers and printing."""
+    rotation, origin = np.zeros((model.num_links, 3, 3)), np.zeros((model.num_links, 3))
+    for i in range(model.num_links):
+        at, parent = model.q_start[i], model.parent[i]
+        if model.joint_type[i] == JointType.FREE:
+            origin[i], rotation[i] = q[at : at + 3], quat_to_matrix(q[at + 3 : at + 7])
+            continue
+        R, p = (np.eye(3), np.zeros(3)) if parent == WORLD else (rotation[parent], origin[parent])
+        p, R = p + R @ model.joint_pos[i], R @ quat_to_matrix(model.joint_quat[i])
+        axis = model.axis[i]
+        if model.joint_type[i] == JointType.SPHERICAL:
+            R = R @ quat_to_matrix(q[at : at + 4])
+        elif model.joint_type[i] == JointType.REVOLUTE:
+            R = R @ quat_to_matrix(np.append(axis * np.sin(q[at] / 2), np.cos(q[at] / 2)))
+        else:
+            p = p + R @ axis * q[at]
+        rotation[i], origin[i] = R, p
+    return rotation, origin
+
+
+def lowest_point(model: Model, q: np.ndarray) -> float:
+    """Height of the lowest point of all colliding shapes on links at one q; inf if there are none."""
+    rotation, origin = link_transforms(model, q)
+    lowest = np.inf
+    for shape in model.shapes:
+        if shape.link == WORLD or not shape.collide or shape.type == ShapeType.PLANE:
+            continue
+        R = rotation[shape.link] @ quat_to_matrix(shape.quat)
+        up = R[2]  # the world's z axis, seen from the shape
+        size = np.append(shape.size, np.zeros(3))
+        if shape.type == ShapeType.MESH:
+            reach = -np.min(np.asarray(shape.vertices) @ up)
+        elif shape.type == ShapeType.BOX:
+            reach = np.abs(up) @ size[:3]
+        elif shape.type == ShapeType.CYLINDER:
+            reach = np.hypot(up[0], up[1]) * size[0] + abs(up[2]) * size[1]
+        else:
+            reach = size[0] + abs(up[2]) * size[1]
+        lowest = min(lowest, float(origin[shape.link][2] + rotation[shape.link][2] @ shape.pos - reach))
+    return lowest

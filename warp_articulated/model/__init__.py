@@ -1,0 +1,31 @@
+"""The description of one environment: a forest of links with joints, shapes and drives."""
+
+from .description import (
+    NQ,
+    NV,
+    WORLD,
+    Body,
+    Drive,
+    DriveType,
+    JointType,
+    Model,
+    ModelError,
+    Shape,
+    ShapeType,
+    assemble,
+)
+
+__all__ = [
+    "NQ",
+    "NV",
+    "WORLD",
+    "Body",
+    "Drive",
+    "DriveType",
+    "JointType",
+    "Model",
+    "ModelError",
+    "Shape",
+    "ShapeType",
+    "assemble",
+]

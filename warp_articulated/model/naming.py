@@ -1,0 +1,53 @@
+"""Names and units of the entries of q, qd and u, for files and tables."""
+
+from __future__ import annotations
+
+from .description import DriveType, JointType, Model
+
+_Q = {
+    JointType.FREE: [(c, "m") for c in "xyz"] + [(f"q{c}", "1") for c in "xyzw"],
+    JointType.REVOLUTE: [("", "rad")],
+    JointType.PRISMATIC: [("", "m")],
+    JointType.SPHERICAL: [(f"q{c}", "1") for c in "xyzw"],
+}
+_QD = {
+    JointType.FREE: [(f"v{c}", "m/s") for c in "xyz"] + [(f"w{c}", "rad/s") for c in "xyz"],
+    JointType.REVOLUTE: [("", "rad/s")],
+    JointType.PRISMATIC: [("", "m/s")],
+    JointType.SPHERICAL: [(f"w{c}", "rad/s") for c in "xyz"],
+}
+_U = {
+    DriveType.TORQUE: ("N m", "N"),
+    DriveType.POSITION: ("rad", "m"),
+    DriveType.VELOCITY: ("rad/s", "m/s"),
+}
+
+
+def q_entries(model: Model) -> list[tuple[str, str]]:
+    """(name, unit) of each entry of q: the joint's name, with ".x" to ".qw" behind it where it has several."""
+    return _joint_entries(model, _Q)
+
+
+def qd_entries(model: Model) -> list[tuple[str, str]]:
+    """(name, unit) of each entry of qd."""
+    return _joint_entries(model, _QD)
+
+
+def u_entries(model: Model) -> list[tuple[str, str]]:
+    """(name, unit) of each entry of u; behind a gear it is the unit of gear times u."""
+    kinds = {int(v): JointType(model.joint_type[i]) for i, v in enumerate(model.v_start)}
+    entries = []
+    for k, name in enumerate(model.drive_names):
+        unit = _U[DriveType(model.drive_type[k])][kinds[int(model.drive_dof[k])] == JointType.PRISMATIC]
+        entries.append((name, unit if model.gear[k] == 1.0 else f"{unit} / gear"))
+    return entries
+
+
+def _joint_entries(model: Model, parts: dict) -> list[tuple[str, str]]:
+    entries = []
+    for joint, name in enumerate(model.joint_names):
+        link = list(model.joint_of_link).index(joint)
+        entries += [
+            (f"{name}.{part}" if part else name, unit) for part, unit in parts[JointType(model.joint_type[link])]
+        ]
+    return entries

@@ -1,0 +1,87 @@
+"""A model as text: what print(model) shows."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from .description import DriveType, JointType, Model, Shape, ShapeType
+
+_SIZES = {
+    ShapeType.SPHERE: "r {0:g}",
+    ShapeType.CAPSULE: "r {0:g}, length {1:g}",
+    ShapeType.BOX: "{0:g} x {1:g} x {2:g}",
+    ShapeType.CYLINDER: "r {0:g}, length {1:g}",
+}
+
+
+def tree(model: Model) -> str:
+    """The model as an indented tree: for each link its joint, mass, shapes and drives; notes at the end."""
+    lines = [
+        f"{model.name}: nq {model.nq}, nv {model.nv}, nu {model.nu}, {model.num_links} links, "
+        f"{model.mass.sum():.4g} kg, {len(model.shapes)} shapes, {len(model.pairs)} collision pairs",
+        "world" + _shape_list(model, -1),
+    ]
+    children: dict[int, list[int]] = {}
+    for i, parent in enumerate(model.parent):
+        children.setdefault(int(parent), []).append(i)
+    # an explicit stack, because chains may be longer than Python's recursion limit
+    stack = [(i, "", k == 0) for k, i in enumerate(reversed(children.get(-1, [])))]
+    while stack:
+        i, indent, last = stack.pop()
+        lines.append(f"{indent}{'└─ ' if last else '├─ '}{_link(model, i)}")
+        below = indent + ("   " if last else "│  ")
+        stack += [(c, below, k == 0) for k, c in enumerate(reversed(children.get(i, [])))]
+    if model.merged:
+        lines.append("merged by fixed joints: " + ", ".join(f"{a} into {b}" for a, b in model.merged))
+    lines += [f"note: {note}" for note in model.notes]
+    return "\n".join(lines)
+
+
+def _link(model: Model, i: int) -> str:
+    kind = JointType(model.joint_type[i])
+    joint = f"{model.joint_names[model.joint_of_link[i]]}: {kind.name.lower()}"
+    if kind in (JointType.REVOLUTE, JointType.PRISMATIC):
+        v = model.v_start[i]
+        joint += " about " if kind == JointType.REVOLUTE else " along "
+        joint += " ".join(f"{x:.4g}" for x in model.axis[i] + 0.0)  # + 0.0 prints -0 as 0
+        if np.isfinite(model.lower[v]) or np.isfinite(model.upper[v]):
+            joint += f" in [{model.lower[v]:.4g}, {model.upper[v]:.4g}]"
+        for key in ("armature", "damping", "stiffness", "frictionloss"):
+            if getattr(model, key)[v]:
+                joint += f", {key} {getattr(model, key)[v]:.4g}"
+        for k in np.flatnonzero(model.drive_dof == v):
+            joint += "; " + _drive(model, int(k))
+    return f"{model.link_names[i]} ({joint}) {model.mass[i]:.4g} kg{_shape_list(model, i)}"
+
+
+def _drive(model: Model, k: int) -> str:
+    kind = DriveType(model.drive_type[k])
+    text = f"u[{k}] {kind.name.lower()} drive"
+    if model.drive_names[k] not in model.joint_names:
+        text += f" {model.drive_names[k]}"
+    if model.gear[k] != 1:
+        text += f", gear {model.gear[k]:g}"
+    if kind == DriveType.POSITION:
+        text += f", kp {model.kp[k]:g}"
+    if kind != DriveType.TORQUE:
+        text += f", kd {model.kd[k]:g}"
+    if np.isfinite(model.effort[k]):
+        text += f", effort {model.effort[k]:g}"
+    return text
+
+
+def _shape_list(model: Model, link: int) -> str:
+    shapes = [_shape(s) for s in model.shapes if s.link == link]
+    return f" [{'; '.join(shapes)}]" if shapes else ""
+
+
+def _shape(shape: Shape) -> str:
+    kind = ShapeType(shape.type)
+    text = kind.name.lower()
+    if kind == ShapeType.MESH:
+        text += f" of {0 if shape.vertices is None else len(shape.vertices)} vertices"
+    elif kind in _SIZES:
+        size = np.asarray(shape.size, float).copy()
+        size[0 if kind == ShapeType.BOX else 1 :] *= 2  # stored as halves, read as lengths
+        text += " " + _SIZES[kind].format(*size)
+    return text if shape.collide else text + " (only visible)"

@@ -1,0 +1,207 @@
+"""Checks of what importers are asked for, and that a list of bodies can be simulated, made once for every Model.
+
+Refused is what has no meaning or no solution. What is only unlikely in a real robot, and that Pinocchio, PyBullet
+and MuJoCo load as well, is used as given and becomes a note of the model.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from ..geometry.rotations import quat_to_matrix
+from .description import NQ, WORLD, Body, JointType, ModelError
+
+# Real files are rounded to a few digits: a thousandth of the largest moment is forgiven without a word.
+TRIANGLE_TOLERANCE = 1e-3
+NEGATIVE_TOLERANCE = 1e-6
+
+
+def check_flags(path: object, **flags: bool | None) -> None:
+    """Refuse words and numbers as options of an importer that are on or off: "false" would count as on."""
+    for name, value in flags.items():
+        if value is not None and not isinstance(value, (bool, np.bool_)):
+            raise ModelError(f"{path}: {name}={value!r} must be True or False.")
+
+
+def check_bodies(name: str, bodies: Sequence[Body]) -> list[str]:
+    """Raise ModelError for bodies that cannot be simulated; return notes (sentences) on doubtful ones."""
+    _check_names(name, bodies)
+    notes: list[str] = []
+    thin: list[str] = []
+    for i, body in enumerate(bodies):
+        where = f"{name}: link {body.name!r}"
+        if body.parent >= i or body.parent < WORLD:
+            raise ModelError(f"{where} hangs on link number {body.parent}; a parent must come earlier, or be -1.")
+        _check_numbers(where, body)
+        _check_joint(f"{name}: joint {body.joint_name!r}", body)
+        if _check_inertia(where, body):
+            thin.append(body.name)
+    if thin:
+        notes.append(
+            f"The inertia of {', '.join(thin)} breaks the triangle inequality (one principal moment is larger than "
+            "the sum of the others), which no real body does; it is used as given."
+        )
+    _check_massless_leaves(name, bodies)
+    _check_resistance(name, bodies)
+    return notes
+
+
+def _check_names(name: str, bodies: Sequence[Body]) -> None:
+    for kind, names in (("links", [b.name for b in bodies]), ("joints", [b.joint_name for b in bodies])):
+        seen: set[str] = set()
+        for word in names:
+            if not word:
+                raise ModelError(f"{name}: one of the {kind} has no name.")
+            if word in seen:
+                raise ModelError(f"{name}: two {kind} are called {word!r}; names must be unique.")
+            seen.add(word)
+
+
+def _check_numbers(where: str, body: Body) -> None:
+    shapes = {"pos": 3, "quat": 4, "axis": 3, "com": 3, "frame_pos": 3}
+    for key, size in shapes.items():
+        value = np.asarray(getattr(body, key), float)
+        if value.shape != (size,) or not np.isfinite(value).all():
+            raise ModelError(f"{where}: {key} is {value.tolist()}; it must be {size} finite numbers.")
+    inertia = np.asarray(body.inertia, float)
+    if inertia.shape != (3, 3) or not np.isfinite(inertia).all():
+        raise ModelError(f"{where}: the inertia must be 3 x 3 finite numbers, not {inertia.tolist()}.")
+    for key in ("mass", "armature", "damping", "stiffness", "frictionloss"):
+        value = getattr(body, key)
+        if not (math.isfinite(value) and value >= 0):
+            raise ModelError(f"{where}: the {key} is {value}; it must be a finite number that is not negative.")
+    if not math.isfinite(body.spring_ref):
+        raise ModelError(f"{where}: the spring's reference is {body.spring_ref}; it must be a finite number.")
+    if body.q0 is not None:
+        q0 = np.asarray(body.q0, float)
+        if q0.shape != (NQ[body.joint_type],) or not np.isfinite(q0).all():
+            raise ModelError(f"{where}: q0 is {q0.tolist()}; it must be {NQ[body.joint_type]} finite numbers.")
+
+
+def _check_joint(where: str, body: Body) -> None:
+    if body.joint_type == JointType.FREE and body.parent != WORLD:
+        raise ModelError(f"{where} is free but hangs on another link; a free joint can only stand on the world.")
+    if np.linalg.norm(body.quat) < 1e-9:
+        raise ModelError(f"{where}: the quaternion of its frame is zero.")
+    if body.joint_type in (JointType.REVOLUTE, JointType.PRISMATIC) and np.linalg.norm(body.axis) < 1e-9:
+        raise ModelError(f"{where}: its axis is zero; it must point somewhere.")
+    if math.isnan(body.lower) or math.isnan(body.upper) or body.lower > body.upper:
+        raise ModelError(
+            f"{where}: the lower limit {body.lower:g} is above the upper limit {body.upper:g}; swap them, or leave "
+            "them out if it should turn freely."
+        )
+
+
+def _check_inertia(where: str, body: Body) -> bool:
+    """Refuse an impossible inertia; True if it breaks the triangle inequality by more than rounding."""
+    problem = inertia_problem(body.inertia)
+    if problem:
+        raise ModelError(f"{where}: {problem}")
+    low, middle, high = np.linalg.eigvalsh(body.inertia)
+    return bool(low + middle < high * (1 - TRIANGLE_TOLERANCE))
+
+
+def inertia_problem(inertia: np.ndarray) -> str:
+    """Why no simulation can use this inertia (3, 3), as a sentence; empty if it is usable."""
+    inertia = np.asarray(inertia, float)
+    size = np.abs(inertia).max()
+    if np.abs(inertia - inertia.T).max() > 1e-9 * size:
+        return f"the inertia matrix is not symmetric: {inertia.tolist()}."
+    low, middle, high = np.linalg.eigvalsh(inertia)
+    if low < -max(NEGATIVE_TOLERANCE * size, 1e-15):
+        return (
+            f"the inertia has a negative principal moment, so it would turn against the torque; the principal moments "
+            f"are {low:.4g}, {middle:.4g} and {high:.4g} kg m^2 and must not be negative."
+        )
+    return ""
+
+
+def _check_massless_leaves(name: str, bodies: Sequence[Body]) -> None:
+    inner = {b.parent for b in bodies}
+    for i, body in enumerate(bodies):
+        if i not in inner and body.mass == 0 and body.armature == 0 and not np.any(body.inertia):
+            raise ModelError(
+                f"{name}: link {body.name!r} has no mass and carries no other link, so nothing resists its joint "
+                f"{body.joint_name!r}; give it an inertia, or make the joint fixed."
+            )
+
+
+def _check_resistance(name: str, bodies: Sequence[Body]) -> None:
+    """Articulated inertias at q0 (Featherstone, RBDA 7.3): each joint's D = S^T IA S + armature must be positive.
+
+    World axes; the 6 x 6 inertias [[I, m c], [-m c, m]] are about each link's own origin.
+    """
+    rotation, origin = _pose(bodies)
+    inertia = [_spatial_inertia(b, R) for b, R in zip(bodies, rotation, strict=True)]
+    for i in reversed(range(len(bodies))):
+        body, IA = bodies[i], inertia[i]
+        S = _subspace(body, rotation[i])
+        U = IA @ S
+        D = S.T @ U + body.armature * np.eye(S.shape[1])
+        diagonal = np.diag(D)
+        # below this it is rounding of the sums above, not inertia
+        if diagonal.min() <= 1e-13 * max(np.abs(IA).max(), 1e-6):
+            weakest = 0.0
+        else:
+            scale = 1 / np.sqrt(diagonal)
+            weakest = np.linalg.eigvalsh(D * np.outer(scale, scale)).min()
+        if weakest < 1e-10:
+            raise ModelError(
+                f"{name}: nothing resists joint {body.joint_name!r}: link {body.name!r} and what hangs on it have no "
+                "inertia in one of its directions; give the link a mass and an inertia, or the joint an armature."
+            )
+        if body.parent != WORLD:
+            IA = IA - U @ np.linalg.solve(D, U.T)
+            shift = np.eye(6)  # motion of the link's origin from the motion of the parent's origin
+            shift[3:, :3] = -_cross(origin[i] - origin[body.parent])
+            inertia[body.parent] = inertia[body.parent] + shift.T @ IA @ shift
+
+
+def _pose(bodies: Sequence[Body]) -> tuple[list[np.ndarray], list[np.ndarray]]:
+    rotation: list[np.ndarray] = []
+    origin: list[np.ndarray] = []
+    for body in bodies:
+        R, p = (np.eye(3), np.zeros(3)) if body.parent == WORLD else (rotation[body.parent], origin[body.parent])
+        p, R = p + R @ body.pos, R @ quat_to_matrix(body.quat)
+        if body.q0 is not None:
+            q = np.asarray(body.q0, float)
+            axis = body.axis / max(np.linalg.norm(body.axis), 1e-9)
+            if body.joint_type == JointType.FREE:
+                p, R = q[:3], quat_to_matrix(q[3:])
+            elif body.joint_type == JointType.SPHERICAL:
+                R = R @ quat_to_matrix(q)
+            elif body.joint_type == JointType.REVOLUTE:
+                R = R @ quat_to_matrix(np.append(axis * np.sin(q[0] / 2), np.cos(q[0] / 2)))
+            else:
+                p = p + R @ axis * q[0]
+        rotation.append(R)
+        origin.append(p)
+    return rotation, origin
+
+
+def _spatial_inertia(body: Body, R: np.ndarray) -> np.ndarray:
+    c = _cross(R @ body.com)
+    full = np.zeros((6, 6))
+    full[:3, :3] = R @ body.inertia @ R.T - body.mass * c @ c
+    full[:3, 3:], full[3:, :3] = body.mass * c, -body.mass * c
+    full[3:, 3:] = body.mass * np.eye(3)
+    return full
+
+
+def _subspace(body: Body, R: np.ndarray) -> np.ndarray:
+    """(6, nv) motion of the link's origin per unit qd: angular rows first."""
+    if body.joint_type == JointType.FREE:
+        return np.eye(6)
+    if body.joint_type == JointType.SPHERICAL:
+        return np.eye(6)[:, :3]
+    axis = R @ body.axis / np.linalg.norm(body.axis)
+    zero = np.zeros(3)
+    column = (axis, zero) if body.joint_type == JointType.REVOLUTE else (zero, axis)
+    return np.concatenate(column)[:, None]
+
+
+def _cross(v: np.ndarray) -> np.ndarray:
+    return np.array([[0, -v[2], v[1]], [v[2], 0, -v[0]], [-v[1], v[0], 0]])

@@ -1,0 +1,1 @@
+"""What people look at: pictures, films, USD stages and the viewer."""
