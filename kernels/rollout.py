@@ -1,26 +1,11 @@
-"""The kernels that are launched: one environment per thread, all steps of a rollout in one launch."""
+"""The time loop: one environment per thread, all steps of a rollout in one launch; and the loop backwards."""
 
 from functools import cache
-from types import SimpleNamespace
 
 import warp as wp
 
-from .collision.detection import make_detection
-from .collision.frames import make_frames
-from .collision.pair_points import make_pair_points
-from .collision.pairs import make_collision
-from .core.actuation import make_actuation
-from .core.contact import make_contact
-from .core.delassus import make_delassus
-from .core.dynamics import make_dynamics
-from .core.integrate import make_integrate
-from .core.joint_rows import make_joint_rows
-from .core.kinematics import make_kinematics
-from .core.motion import make_motion
-from .core.pgs import make_pgs
-from .core.spatial import make_spatial
 from .step import make_step
-from .types import Sizes, make_types
+from .types import Sizes
 
 
 def module_options():
@@ -29,37 +14,22 @@ def module_options():
     return {"enable_backward": False, "max_unroll": 1, "cpu_compiler_flags": flags}
 
 
-@cache
-def make_stages(real, sizes: Sizes):
-    """The device functions of all stages, for one precision and size."""
-    t = make_types(real, sizes)
-    spatial = make_spatial(t)
-    kinematics = make_kinematics(t, spatial)
-    actuation = make_actuation(t, spatial)
-    dynamics = make_dynamics(t, spatial)
-    joint_rows = make_joint_rows(t, actuation, dynamics)
-    frames = make_frames(t)
-    points = make_pair_points(t, make_collision(t))
-    detection = make_detection(t, spatial, kinematics, frames, points)
-    contact = make_contact(t, spatial, dynamics, detection, frames)
-    delassus = make_delassus(t, spatial, dynamics)
-    pgs = make_pgs(t, spatial)
-    integrate = make_integrate(t, kinematics)
-    motion = make_motion(t, spatial, integrate)
-    step = make_step(
-        t, kinematics, actuation, dynamics, detection, joint_rows, contact, delassus, pgs, integrate, motion
-    )
-    return SimpleNamespace(**locals())
+KERNEL = {"module": "unique", "enable_backward": False}  # with module_options(), which reads Warp's configuration
 
 
 @cache
 def make_rollout(real, sizes: Sizes):
     """The forward rollout kernel for one precision and size."""
-    stages = make_stages(real, sizes)
-    t, step = stages.t, stages.step
-    Model, Params, Memory = t.Model, t.Params, step.Memory
+    s = make_step(real, sizes)
+    t = s.t
+    Model, Params, Env, Memory = t.Model, t.Params, t.Env, t.Memory
 
-    @wp.kernel(module="unique", enable_backward=False, module_options=module_options())
+    @wp.func
+    def hold(q: wp.array(dtype=real), q_next: wp.array(dtype=real)):
+        for j in range(q.shape[0]):
+            q_next[j] = q[j]
+
+    @wp.kernel(**KERNEL, module_options=module_options())
     def rollout(
         model: Model,
         params: Params,
@@ -75,28 +45,30 @@ def make_rollout(real, sizes: Sizes):
         """Fills q[1:] and qd[1:] from row 0: row n becomes the state after n * stride steps, the last after all.
 
         u[step, env] is held for `substeps` steps of dt. diverged[env] becomes the control at which the environment
-        ran away (it then stays where it was), or -1; dropped[env] the contacts that had no room.
+        diverged (it then keeps its state), or -1; dropped[env] the number of contacts beyond the capacity.
         """
         env = first + wp.tid()
+        e = Env()
         memory = Memory()
-        work = step.view(memory)
+        t.enter(e, memory, model, params, env)
         at = int(-1)
         lost = int(0)
         for n in range(u.shape[0] * substeps):
             after = n / stride + 1
             before = wp.where(n % stride == 0, after - 1, after)
-            fine = bool(False)
             if at < 0:
-                counts, well = step.step(
-                    model, params, env, q[before, env], qd[before, env], u[n / substeps, env], work, q[after, env],
-                    qd[after, env],
-                )  # fmt: skip
-                lost += counts.dropped
-                fine = well
-            if not fine:
-                if at < 0:
+                e.q = q[before, env]
+                e.qd = qd[before, env]
+                e.u = u[n / substeps, env]
+                s.evaluate(e)
+                lost += e.dropped
+                if s.integrate.diverges(e):
                     at = n / substeps
-                step.hold(q[before, env], qd[before, env], q[after, env], qd[after, env])
+                else:
+                    s.integrate.integrate(e, q[after, env], qd[after, env])
+            if at >= 0:
+                hold(q[before, env], q[after, env])
+                hold(qd[before, env], qd[after, env])
         diverged[env] = at
         dropped[env] = lost
 
@@ -106,11 +78,18 @@ def make_rollout(real, sizes: Sizes):
 @cache
 def make_rollout_adjoint(real, sizes: Sizes):
     """The kernel that reverses a rollout."""
-    stages = make_stages(real, sizes)
-    t, step, adjoint, integrate = stages.t, stages.step, stages.step.adjoint, stages.integrate
-    Model, Params, ParamsBar, Memory, MemoryBar = t.Model, t.Params, t.ParamsBar, step.Memory, adjoint.MemoryBar
+    s = make_step(real, sizes)
+    t = s.t
+    Model, Params, ParamsBar, Env, EnvBar, Memory, MemoryBar = (
+        t.Model, t.Params, t.ParamsBar, t.Env, t.EnvBar, t.Memory, t.MemoryBar
+    )  # fmt: skip
 
-    @wp.kernel(module="unique", enable_backward=False, module_options=module_options())
+    @wp.func
+    def add(x: wp.array(dtype=real), dx: wp.array(dtype=real)):
+        for j in range(x.shape[0]):
+            x[j] = x[j] + dx[j]
+
+    @wp.kernel(**KERNEL, module_options=module_options())
     def rollout_adjoint(
         model: Model,
         params: Params,
@@ -131,31 +110,33 @@ def make_rollout_adjoint(real, sizes: Sizes):
         """Walks back from the last of the states q[n], qd[n] after n steps to the first, one recomputed step each.
 
         q_bars[m], qd_bars[m], m > 0: adjoint of the state after m * stride steps. q_bar, qd_bar: adjoint of the last
-        state beyond that, becomes the adjoint of the first. stopped[env]: control at which the environment ran away.
+        state beyond that, becomes the adjoint of the first. stopped[env]: control at which the environment diverged.
         u_bar and params_bar are added to.
         """
         env = first + wp.tid()
+        e = Env()
         memory = Memory()
+        t.enter(e, memory, model, params, env)
+        e_bar = EnvBar()
         memory_bar = MemoryBar()
-        work = step.view(memory)
-        bar = adjoint.view_bar(memory_bar)
-        work.history = bar.history
+        t.enter_bar(e, e_bar, memory_bar, params_bar)
+        e_bar.q = q_bar[env]
+        e_bar.qd = qd_bar[env]
         steps = u.shape[0] * substeps
         for m in range(steps):
             n = steps - 1 - m
             if (n + 1) % stride == 0:
                 row = (n + 1) / stride
-                for j in range(q.shape[2]):
-                    q_bar[env, j] = q_bar[env, j] + q_bars[row, env, j]
-                for j in range(qd.shape[2]):
-                    qd_bar[env, j] = qd_bar[env, j] + qd_bars[row, env, j]
+                add(e_bar.q, q_bars[row, env])
+                add(e_bar.qd, qd_bars[row, env])
             c = n / substeps
             if c <= stopped[env]:
-                counts = step.evaluate(model, params, env, q[n, env], qd[n, env], u[c, env], work)
-                if not integrate.runaway(model, qd[n, env], work.dofs):
-                    adjoint.step_adjoint(
-                        model, params, env, q[n, env], qd[n, env], u[c, env], work, counts, bar, q_bar[env],
-                        qd_bar[env], u_bar[c, env], params_bar,
-                    )  # fmt: skip
+                e.q = q[n, env]
+                e.qd = qd[n, env]
+                e.u = u[c, env]
+                e_bar.u = u_bar[c, env]
+                s.evaluate(e)
+                if not s.integrate.diverges(e):
+                    s.step_adjoint(e, e_bar)
 
     return rollout_adjoint

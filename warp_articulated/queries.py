@@ -11,17 +11,11 @@ from .autograd import ContactOutputs, ForwardDynamics, LinkPoses
 from .device import checks
 from .device.eager import eager
 from .device.engine import Batch
+from .kernels.queries.contacts import make_contacts, make_contacts_adjoint
 from .kernels.queries.diagnostics import make_diagnostics
+from .kernels.queries.dynamics import make_forward_dynamics, make_forward_dynamics_adjoint, make_mass_matrix
 from .kernels.queries.jacobians import make_jacobians
-from .kernels.queries.queries import (
-    make_contacts,
-    make_contacts_adjoint,
-    make_forward_dynamics,
-    make_forward_dynamics_adjoint,
-    make_link_poses,
-    make_link_poses_adjoint,
-    make_mass_matrix,
-)
+from .kernels.queries.poses import make_link_poses, make_link_poses_adjoint
 
 
 @dataclass(frozen=True)

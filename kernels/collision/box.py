@@ -2,7 +2,7 @@
 
 A contact is a sphere around a point c (box frame) of a's axis. Space around the box has 27 regions: on each axis c is
 inside, below the lower or above the upper side. If c is inside on all, a face is chosen instead, so that a region
-always has one to three sides: a face, an edge or a corner. p lies on the box. Adjoints: see collision.py.
+always has one to three sides: a face, an edge or a corner. p lies on the box.
 """
 
 from types import SimpleNamespace
@@ -15,12 +15,13 @@ STEEP = 1.0e-6  # an axis direction below this is parallel to the face
 ALONG = 0.9999  # squared cosine above which a capsule lies along an edge
 SHORT = 1.0e-3  # two points closer than this part of the half length are one
 PREFER_FACE = 0.95  # a cut edge must be this much less deep than a face to be chosen
-FREE = 8  # rule for the point of the capsule's axis: 0, 1 its ends; 2..7 where it crosses a side; 8 the closest
+CLOSEST = 8  # rule for the point of the capsule's axis: 0, 1 its ends; 2..7 where it crosses a side; 8 the closest
 ABSENT = 255
 
 
-def make_collision_box(t):
-    real, vec3, mat33 = t.real, t.vec3, t.mat33
+def make_box(g):
+    real, vec3, Pose, PointBar = g.real, g.vec3, g.Pose, g.PointBar
+    pose_bar, radius_bar = g.pose_bar, g.radius_bar
 
     @wp.func
     def region_sides(region: int):
@@ -106,28 +107,25 @@ def make_collision_box(t):
         return l_bar, wp.cw_mul(sides, face_bar - out_bar)
 
     @wp.func
-    def sphere_box_point(xa: vec3, ra: real, xb: vec3, Rb: mat33, sb: vec3):
-        c = (xa - xb) @ Rb
-        sides = region_sides(box_region(c, sb))
-        face = project(sides, c, sb)
+    def sphere_box_point(feature: int, a: Pose, b: Pose):
+        c = (a.x - b.x) @ b.R
+        sides = region_sides(box_region(c, b.size))
+        face = project(sides, c, b.size)
         out = c - face
         n, _length = region_normal(sides, out)
-        return xb + Rb @ face, Rb @ n, wp.dot(n, out) - ra
+        return b.x + b.R @ face, b.R @ n, wp.dot(n, out) - a.size[0]
 
     @wp.func
-    def sphere_box_point_adjoint(
-        xa: vec3, ra: real, xb: vec3, Rb: mat33, sb: vec3, p_bar: vec3, n_bar: vec3, z_bar: real
-    ):
-        """Returns xa_bar, ra_bar, xb_bar, phib, sb_bar."""
-        c = (xa - xb) @ Rb
-        sides = region_sides(box_region(c, sb))
-        face = project(sides, c, sb)
+    def sphere_box_adjoint(feature: int, a: Pose, b: Pose, bar: PointBar):
+        c = (a.x - b.x) @ b.R
+        sides = region_sides(box_region(c, b.size))
+        face = project(sides, c, b.size)
         n, length = region_normal(sides, c - face)
-        out_bar = out_adjoint(n, length, n_bar @ Rb, z_bar)
-        l_bar, sb_bar = project_adjoint(sides, out_bar, p_bar @ Rb)
-        xa_bar = Rb @ l_bar
-        phib = wp.cross(Rb @ n, n_bar) + wp.cross(Rb @ face, p_bar) - wp.cross(xa - xb, xa_bar)
-        return xa_bar, -z_bar, p_bar - xa_bar, phib, sb_bar
+        out_bar = out_adjoint(n, length, bar.n @ b.R, bar.z)
+        l_bar, size = project_adjoint(sides, out_bar, bar.p @ b.R)
+        x = b.R @ l_bar
+        phi = wp.cross(b.R @ n, bar.n) + wp.cross(b.R @ face, bar.p) - wp.cross(a.x - b.x, x)
+        return pose_bar(x, vec3(), radius_bar(-bar.z)), pose_bar(bar.p - x, phi, size)
 
     @wp.func
     def slope(l0: vec3, w: vec3, s: vec3, along: real):
@@ -161,7 +159,7 @@ def make_collision_box(t):
                     else:
                         hi = x
                         g_hi = g
-        return lo - g_lo * (hi - lo) / (g_hi - g_lo), FREE
+        return lo - g_lo * (hi - lo) / (g_hi - g_lo), CLOSEST
 
     @wp.func
     def stretch(l0: vec3, w: vec3, h: real, s: vec3, sides: vec3):
@@ -221,20 +219,21 @@ def make_collision_box(t):
         region = face_region(axis, l0[axis] >= real(0.0))
         mode = both_ends(l0, w, h, s, region)
         if edge >= 0:
-            mode = FREE * 27 + edge + 256 * ABSENT
+            mode = CLOSEST * 27 + edge + 256 * ABSENT
         return mode
 
     @wp.func
-    def capsule_box_mode(xa: vec3, Ra: mat33, sa: vec3, xb: vec3, Rb: mat33, sb: vec3):
+    def capsule_box_mode(a: Pose, b: Pose):
         """mode = code of candidate 0 + 256 code of candidate 1; code = 27 rule + region, or ABSENT. -1: surely apart.
 
         On a face: both ends of the stretch above it. Otherwise the closest point, and the far end of that stretch.
         """
-        l0 = (xa - xb) @ Rb
-        w = Ra[:, 2] @ Rb
-        h = sa[1]
+        l0 = (a.x - b.x) @ b.R
+        w = a.R[:, 2] @ b.R
+        h = a.size[1]
+        sb = b.size
         for i in range(3):
-            if wp.abs(l0[i]) > sb[i] + sa[0] + h * wp.abs(w[i]):
+            if wp.abs(l0[i]) > sb[i] + a.size[0] + h * wp.abs(w[i]):
                 return -1
         x, rule = closest_along(l0, w, h, sb)
         c = l0 + w * x
@@ -263,7 +262,7 @@ def make_collision_box(t):
         """Where on the capsule's axis the candidate sits, and the number that it was divided by."""
         divisor = real(1.0)
         along = wp.where(rule == 0, -h, h)
-        if rule == FREE:
+        if rule == CLOSEST:
             named = wp.cw_mul(sides, sides)
             wn = wp.cw_mul(named, w)
             divisor = wp.max(wp.dot(wn, wn), real(TINY))
@@ -290,71 +289,70 @@ def make_collision_box(t):
         return wp.where(feature < 0, ABSENT, wp.where(feature % 16 == 0, mode % 256, mode // 256))
 
     @wp.func
-    def capsule_box_point(feature: int, xa: vec3, Ra: mat33, sa: vec3, xb: vec3, Rb: mat33, sb: vec3):
+    def capsule_box_point(feature: int, a: Pose, b: Pose):
         """feature: 16 mode + candidate (0, 1)."""
         code = candidate(feature)
         rule = code // 27
         sides = region_sides(code % 27)
-        l0 = (xa - xb) @ Rb
-        w = Ra[:, 2] @ Rb
-        along, _divisor = axis_point(rule, sides, l0, w, sa[1], sb)
+        l0 = (a.x - b.x) @ b.R
+        w = a.R[:, 2] @ b.R
+        along, _divisor = axis_point(rule, sides, l0, w, a.size[1], b.size)
         c = l0 + w * along
-        face = project(sides, c, sb)
+        face = project(sides, c, b.size)
         out = c - face
         n, _length = region_normal(sides, out)
-        if rule == FREE and wp.dot(sides, sides) < real(2.5):
+        if rule == CLOSEST and wp.dot(sides, sides) < real(2.5):
             n, _length = edge_normal(sides, w)
-        return xb + Rb @ face, Rb @ n, wp.where(code == ABSENT, real(1.0), wp.dot(n, out) - sa[0])
+        return b.x + b.R @ face, b.R @ n, wp.where(code == ABSENT, real(1.0), wp.dot(n, out) - a.size[0])
 
     @wp.func
-    def capsule_box_point_adjoint(
-        feature: int,
-        xa: vec3, Ra: mat33, sa: vec3,
-        xb: vec3, Rb: mat33, sb: vec3,
-        p_bar: vec3, n_bar: vec3, z_bar: real,
-    ):  # fmt: skip
-        """Returns xa_bar, phia, sa_bar, xb_bar, phib, sb_bar."""
+    def capsule_box_adjoint(feature: int, a: Pose, b: Pose, bar: PointBar):
         code = candidate(feature)
         rule = code // 27
         sides = region_sides(code % 27)
-        u = Ra[:, 2]
-        l0 = (xa - xb) @ Rb
-        w = u @ Rb
-        along, divisor = axis_point(rule, sides, l0, w, sa[1], sb)
+        u = a.R[:, 2]
+        l0 = (a.x - b.x) @ b.R
+        w = u @ b.R
+        along, divisor = axis_point(rule, sides, l0, w, a.size[1], b.size)
         c = l0 + w * along
-        face = project(sides, c, sb)
+        face = project(sides, c, b.size)
         out = c - face
         n, length = region_normal(sides, out)
-        nl_bar = n_bar @ Rb
+        nl_bar = bar.n @ b.R
         w_bar = vec3()
-        if rule == FREE and wp.dot(sides, sides) < real(2.5):
+        if rule == CLOSEST and wp.dot(sides, sides) < real(2.5):
             n, length = edge_normal(sides, w)
             edge = vec3(real(1.0)) - wp.cw_mul(sides, sides)
             w_bar = wp.cross(edge, (nl_bar - n * wp.dot(n, nl_bar)) / length)
             length = real(0.0)  # n does not depend on `out`
-        out_bar = out_adjoint(n, length, nl_bar, z_bar)
-        l_bar, sb_bar = project_adjoint(sides, out_bar, p_bar @ Rb)
+        out_bar = out_adjoint(n, length, nl_bar, bar.z)
+        l_bar, size = project_adjoint(sides, out_bar, bar.p @ b.R)
 
         w_bar += l_bar * along
         along_bar = wp.dot(w, l_bar)
         half_bar = real(0.0)
-        if rule == FREE:
+        if rule == CLOSEST:
             k = -along_bar / divisor
             named = wp.cw_mul(sides, sides)
             w_bar += wp.cw_mul(named, out + w * along) * k
             l_bar += wp.cw_mul(named, w) * k
-            sb_bar -= wp.cw_mul(sides, w) * k
+            size -= wp.cw_mul(sides, w) * k
         elif rule > 1:
             i = rule // 2 - 1
             k = along_bar / divisor
             w_bar[i] = w_bar[i] - along * k
             l_bar[i] = l_bar[i] - k
-            sb_bar[i] = sb_bar[i] + wp.where(rule % 2 == 0, -k, k)
+            size[i] = size[i] + wp.where(rule % 2 == 0, -k, k)
         else:
             half_bar = wp.where(rule == 0, -along_bar, along_bar)
-        xa_bar = Rb @ l_bar
-        phia = wp.cross(u, Rb @ w_bar)
-        phib = wp.cross(Rb @ n, n_bar) + wp.cross(Rb @ face, p_bar) - wp.cross(xa - xb, xa_bar) - phia
-        return xa_bar, phia, vec3(-z_bar, half_bar, real(0.0)), p_bar - xa_bar, phib, sb_bar
+        x = b.R @ l_bar
+        phia = wp.cross(u, b.R @ w_bar)
+        phib = wp.cross(b.R @ n, bar.n) + wp.cross(b.R @ face, bar.p) - wp.cross(a.x - b.x, x) - phia
+        return pose_bar(x, phia, vec3(-bar.z, half_bar, real(0.0))), pose_bar(bar.p - x, phib, size)
 
-    return SimpleNamespace(**locals())
+    return SimpleNamespace(
+        sphere_box=SimpleNamespace(point=sphere_box_point, adjoint=sphere_box_adjoint, candidates=1),
+        capsule_box=SimpleNamespace(
+            mode=capsule_box_mode, point=capsule_box_point, adjoint=capsule_box_adjoint, candidates=2
+        ),
+    )

@@ -1,55 +1,52 @@
 """Which shapes touch: the pairs of the model, tested one by one, and the list of contacts they make."""
 
-from types import SimpleNamespace
-
 import warp as wp
 
-from .pair_points import BOX, PLANE
+from ..types import exports
+from .frames import make_frames
+from .pairs import BOX, MESH, MESH_PLANE, PLANE, make_choice
+from .pose import make_pose
 
-PLANE_TYPE = wp.constant(PLANE)
-BOX_TYPE = wp.constant(BOX)
+BOX_TYPE = wp.constant(int(BOX))
+PLANE_TYPE = wp.constant(int(PLANE))
 
 
-def make_detection(t, spatial, kinematics, frames, points):
-    real, vec3, mat33 = t.real, t.vec3, t.mat33
-    Model, Params, ParamsBar, Link, LinkBar, Contact = t.Model, t.Params, t.ParamsBar, t.Link, t.LinkBar, t.Contact
-    Pose, PoseBar = points.Pose, points.PoseBar
-    pair_mode, pair_candidates, pair_point = points.pair_mode, points.pair_candidates, points.pair_point
+def make_detection(t, spatial, kinematics):
+    real, vec3, Env, EnvBar, Contact, ContactBar = t.real, t.vec3, t.Env, t.EnvBar, t.Contact, t.ContactBar
+    g, frames, choice = make_pose(real), make_frames(t), make_choice(real, t.sizes.kinds)
+    Pose, PoseBar, PointBar = g.Pose, g.PoseBar, g.PointBar
+    meshes = (MESH, PLANE) in t.sizes.kinds
 
     @wp.func
-    def place(model: Model, params: Params, env: int, shape: int, x: vec3, links: wp.array(dtype=Link)):
+    def place(e: wp.ref[Env], shape: int, x: vec3):
         """The pose of a shape whose centre is known."""
         pose = Pose()
         pose.x = x
-        pose.R = links[model.shape_link[shape]].R @ model.shape_rot[shape]
-        pose.size = params.shape_size[env, shape]
+        pose.R = e.links[e.model.shape_link[shape]].R @ e.model.shape_rot[shape]
+        pose.size = e.params.shape_size[e.index, shape]
         return pose
 
     @wp.func
-    def centre(model: Model, params: Params, env: int, shape: int, links: wp.array(dtype=Link)):
+    def centre(e: wp.ref[Env], shape: int):
         """Relative to the origin of the shape's own tree."""
-        i = model.shape_link[shape]
-        return links[i].r + links[i].R @ params.shape_pos[env, shape]
+        i = e.model.shape_link[shape]
+        return e.links[i].r + e.links[i].R @ e.params.shape_pos[e.index, shape]
 
     @wp.func
-    def tree_shift(model: Model, params: Params, env: int, q: wp.array(dtype=real), la: int, lb: int):
-        """From the origin of la's tree to that of lb's; exactly zero within a tree, however far out it stands."""
+    def tree_shift(e: wp.ref[Env], la: int, lb: int):
+        """From the origin of la's tree to that of lb's; exactly zero within a tree, however far from the world's."""
         shift = vec3()
-        if model.root[la] != model.root[lb]:
-            shift = kinematics.tree_origin(model, params, env, q, lb) - kinematics.tree_origin(
-                model, params, env, q, la
-            )
+        if e.model.root[la] != e.model.root[lb]:
+            shift = kinematics.tree_origin(e, lb) - kinematics.tree_origin(e, la)
         return shift
 
     @wp.func
-    def centres(
-        model: Model, params: Params, env: int, q: wp.array(dtype=real), a: int, b: int, links: wp.array(dtype=Link)
-    ):
+    def centres(e: wp.ref[Env], a: int, b: int):
         """Of both shapes, relative to the origin of a's tree (of b's, if a is the world's); from there to b's tree."""
-        la = model.shape_link[a]
-        shift = tree_shift(model, params, env, q, la, model.shape_link[b])
-        xa = centre(model, params, env, a, links)
-        xb = centre(model, params, env, b, links)
+        la = e.model.shape_link[a]
+        shift = tree_shift(e, la, e.model.shape_link[b])
+        xa = centre(e, a)
+        xb = centre(e, b)
         if la == 0:
             xa -= shift
             shift = vec3()
@@ -58,142 +55,161 @@ def make_detection(t, spatial, kinematics, frames, points):
         return xa, xb, shift
 
     @wp.func
-    def shape_radius(model: Model, params: Params, env: int, shape: int):
+    def shape_radius(e: wp.ref[Env], shape: int):
         """Of a sphere around the shape's centre that holds all of it."""
-        s = params.shape_size[env, shape]
-        r = s[0] + s[1] + model.shape_bound[shape]
-        if model.shape_type[shape] == BOX_TYPE:
+        s = e.params.shape_size[e.index, shape]
+        r = s[0] + s[1] + e.model.shape_bound[shape]
+        if e.model.shape_type[shape] == BOX_TYPE:
             r = wp.length(s)
         return r
 
     @wp.func
-    def apart(model: Model, params: Params, env: int, a: int, b: int, xa: vec3, xb: vec3, nb: vec3):
+    def apart(e: wp.ref[Env], a: int, b: int, xa: vec3, xb: vec3, nb: vec3):
         """True if the bounding spheres, or a bounding sphere and a plane, do not meet."""
         d = xa - xb
-        if model.shape_type[b] == PLANE_TYPE:
-            return wp.dot(d, nb) > shape_radius(model, params, env, a)
-        r = shape_radius(model, params, env, a) + shape_radius(model, params, env, b)
+        if e.model.shape_type[b] == PLANE_TYPE:
+            return wp.dot(d, nb) > shape_radius(e, a)
+        r = shape_radius(e, a) + shape_radius(e, b)
         return wp.dot(d, d) > r * r
 
     @wp.func
-    def free_slot(contacts: wp.array(dtype=Contact), first: int, count: int, z: real):
-        """Where in contacts[first:count], all taken, one with gap z may stand: for the shallowest, or nowhere (-1)."""
+    def free_slot(e: wp.ref[Env], first: int, count: int, z: real):
+        """Which of contacts[first:count] one with gap z replaces: the shallowest, or none (-1) if that is deeper."""
         slot = int(first)
         for k in range(first + 1, count):
-            if contacts[k].z > contacts[slot].z:
+            if e.contacts[k].z > e.contacts[slot].z:
                 slot = k
-        if contacts[slot].z <= z:
+        if e.contacts[slot].z <= z:
             slot = -1
         return slot
 
     @wp.func
-    def fill(
-        model: Model, params: Params, env: int, pair: int, feature: int, p: vec3, n: vec3, z: real, shift: vec3,
-        contact: wp.ref[Contact],
-    ):  # fmt: skip
+    def fill(e: wp.ref[Env], contact: wp.ref[Contact], pair: int, feature: int):
+        """Complete a contact whose point, normal and gap are known."""
         contact.pair = pair
         contact.feature = feature
-        contact.link_a = model.shape_link[model.pair_a[pair]]
-        contact.link_b = model.shape_link[model.pair_b[pair]]
-        contact.p = p
-        contact.shift = shift
-        contact.n = n
-        contact.z = z
-        contact.mu = params.friction[env, pair]
-        t1, t2 = frames.tangents(n)
+        contact.link_a = e.model.shape_link[e.model.pair_a[pair]]
+        contact.link_b = e.model.shape_link[e.model.pair_b[pair]]
+        contact.mu = e.params.friction[e.index, pair]
+        t1, t2 = frames.tangents(contact.n)
         contact.t = t1
         contact.s = t2
 
     @wp.func
-    def detect(
-        model: Model, params: Params, env: int, q: wp.array(dtype=real), links: wp.array(dtype=Link),
-        contacts: wp.array(dtype=Contact),
-    ):  # fmt: skip
-        """List the contacts with a negative gap; returns how many, and how many had no room.
+    def candidates(e: wp.ref[Env], pair: int):
+        """How many points a pair can make."""
+        count = choice.candidates(e.model.pair_kind[pair])
+        if wp.static(meshes):
+            if e.model.pair_kind[pair] == MESH_PLANE:
+                count = e.model.vertex_count[e.model.pair_a[pair]]
+        return count
 
-        When the list is full the deepest are kept; of a mesh, the deepest 8 in any case.
+    @wp.func
+    def corner(e: wp.ref[Env], pair: int, feature: int, size: vec3):
+        """The size of shape a of a pair; of a mesh, the corner that the feature names."""
+        if wp.static(meshes):
+            if e.model.pair_kind[pair] == MESH_PLANE:
+                size = e.model.vertices[e.model.vertex_start[e.model.pair_a[pair]] + feature]
+        return size
+
+    @wp.func
+    def detect(e: wp.ref[Env]):
+        """List the contacts with a negative gap, and count those beyond the list's capacity.
+
+        When the list is full the deepest are kept; of a mesh, at most the deepest 8.
         """
         count = int(0)
         dropped = int(0)
-        capacity = contacts.shape[0]
-        for k in range(model.num_pairs):
-            a = model.pair_a[k]
-            b = model.pair_b[k]
-            lb = model.shape_link[b]
-            xa, xb, shift = centres(model, params, env, q, a, b, links)
-            if not apart(model, params, env, a, b, xa, xb, links[lb].R @ model.shape_normal[b]):
-                kind = model.pair_kind[k]
-                pose_a = place(model, params, env, a, xa, links)
-                pose_b = place(model, params, env, b, xb, links)
-                mode = pair_mode(kind, pose_a, pose_b)
+        capacity = e.contacts.shape[0]
+        for k in range(e.model.num_pairs):
+            a = e.model.pair_a[k]
+            b = e.model.pair_b[k]
+            lb = e.model.shape_link[b]
+            xa, xb, shift = centres(e, a, b)
+            if not apart(e, a, b, xa, xb, e.links[lb].R @ e.model.shape_normal[b]):
+                kind = e.model.pair_kind[k]
+                pose_a = place(e, a, xa)
+                pose_b = place(e, b, xb)
+                mode = choice.mode(kind, pose_a, pose_b)
                 first = count
-                candidates = pair_candidates(model, kind, a)
+                points = candidates(e, k)
                 if mode < 0:
-                    candidates = 0
-                for c in range(candidates):
+                    points = 0
+                for c in range(points):
                     feature = 16 * mode + c
-                    p, n, z = pair_point(model, kind, feature, a, pose_a, pose_b)
+                    pose_a.size = corner(e, k, feature, pose_a.size)
+                    p, n, z = choice.point(kind, feature, pose_a, pose_b)
                     if z < real(0.0):
                         slot = count
                         if count == capacity:
                             dropped += 1
-                            slot = free_slot(contacts, 0, count, z)
+                            slot = free_slot(e, 0, count, z)
                         elif count - first == 8:
-                            slot = free_slot(contacts, first, count, z)
+                            slot = free_slot(e, first, count, z)
                         if slot >= 0:
-                            fill(model, params, env, k, feature, p, n, z, -shift, contacts[slot])
+                            e.contacts[slot].p = p
+                            e.contacts[slot].shift = -shift
+                            e.contacts[slot].n = n
+                            e.contacts[slot].z = z
+                            fill(e, e.contacts[slot], k, feature)
                             if slot == count:
                                 count += 1
-        return count, dropped
+        e.num_contacts = count
+        e.dropped = dropped
 
     @wp.func
-    def smallest_gap(model: Model, params: Params, env: int, q: wp.array(dtype=real), links: wp.array(dtype=Link)):
-        """Of all points that shapes can make, how far the one closest to touching or parting is from it."""
+    def smallest_gap(e: wp.ref[Env]):
+        """Smallest distance of any candidate point from touching or parting."""
         gap = real(wp.inf)
-        for k in range(model.num_pairs):
-            a = model.pair_a[k]
-            b = model.pair_b[k]
-            kind = model.pair_kind[k]
-            xa, xb, _shift = centres(model, params, env, q, a, b, links)
-            pose_a = place(model, params, env, a, xa, links)
-            pose_b = place(model, params, env, b, xb, links)
-            mode = pair_mode(kind, pose_a, pose_b)
+        for k in range(e.model.num_pairs):
+            a = e.model.pair_a[k]
+            b = e.model.pair_b[k]
+            kind = e.model.pair_kind[k]
+            xa, xb, _shift = centres(e, a, b)
+            pose_a = place(e, a, xa)
+            pose_b = place(e, b, xb)
+            mode = choice.mode(kind, pose_a, pose_b)
             if mode >= 0:
-                for c in range(pair_candidates(model, kind, a)):
-                    _p, _n, z = pair_point(model, kind, 16 * mode + c, a, pose_a, pose_b)
+                for c in range(candidates(e, k)):
+                    feature = 16 * mode + c
+                    pose_a.size = corner(e, k, feature, pose_a.size)
+                    _p, _n, z = choice.point(kind, feature, pose_a, pose_b)
                     gap = wp.where(wp.abs(z) < gap, wp.abs(z), gap)
         return gap
 
     @wp.func
-    def pose_adjoint(
-        model: Model, params: Params, env: int, shape: int, bar: PoseBar, links: wp.array(dtype=Link),
-        bars: wp.array(dtype=LinkBar), params_bar: ParamsBar,
-    ):  # fmt: skip
+    def pose_adjoint(e: wp.ref[Env], e_bar: wp.ref[EnvBar], shape: int, bar: PoseBar):
         """Force and couple on a shape, to its link, its tree's origin and its parameters."""
-        i = model.shape_link[shape]
+        i = e.model.shape_link[shape]
         if i > 0:
-            x = centre(model, params, env, shape, links)
-            bars[i].direct = bars[i].direct + spatial.spatial(wp.cross(x, bar.x) + bar.phi, bar.x)
-            root = model.root[i]
-            bars[root].origin = bars[root].origin + bar.x
-        if params_bar.touch != 0:
-            params_bar.shape_pos[env, shape] = params_bar.shape_pos[env, shape] + bar.x @ links[i].R
-            params_bar.shape_size[env, shape] = params_bar.shape_size[env, shape] + bar.size
+            x = centre(e, shape)
+            e_bar.links[i].direct = e_bar.links[i].direct + spatial.spatial(wp.cross(x, bar.x) + bar.phi, bar.x)
+            root = e.model.root[i]
+            e_bar.links[root].origin = e_bar.links[root].origin + bar.x
+        if e_bar.params.touch != 0:
+            e_bar.params.shape_pos[e.index, shape] = e_bar.params.shape_pos[e.index, shape] + bar.x @ e.links[i].R
+            e_bar.params.shape_size[e.index, shape] = e_bar.params.shape_size[e.index, shape] + bar.size
 
     @wp.func
     def contact_adjoint(
-        model: Model, params: Params, env: int, q: wp.array(dtype=real), contact: wp.ref[Contact], p_bar: vec3,
-        n_bar: vec3, z_bar: real, links: wp.array(dtype=Link), bars: wp.array(dtype=LinkBar), params_bar: ParamsBar,
-    ):  # fmt: skip
+        e: wp.ref[Env], e_bar: wp.ref[EnvBar], contact: wp.ref[Contact], contact_bar: wp.ref[ContactBar]
+    ):
         """Point, normal and gap of a contact, to the two shapes that make it."""
-        a = model.pair_a[contact.pair]
-        b = model.pair_b[contact.pair]
-        xa, xb, _shift = centres(model, params, env, q, a, b, links)
-        A, B = points.pair_point_adjoint(
-            model, model.pair_kind[contact.pair], contact.feature, a, place(model, params, env, a, xa, links),
-            place(model, params, env, b, xb, links), p_bar, n_bar, z_bar,
-        )  # fmt: skip
-        pose_adjoint(model, params, env, a, A, links, bars, params_bar)
-        pose_adjoint(model, params, env, b, B, links, bars, params_bar)
+        kind = e.model.pair_kind[contact.pair]
+        a = e.model.pair_a[contact.pair]
+        b = e.model.pair_b[contact.pair]
+        xa, xb, _shift = centres(e, a, b)
+        pose_a = place(e, a, xa)
+        pose_a.size = corner(e, contact.pair, contact.feature, pose_a.size)
+        bar = PointBar()
+        bar.p = contact_bar.p
+        bar.n = contact_bar.n
+        bar.z = contact_bar.z
+        A, B = choice.adjoint(kind, contact.feature, pose_a, place(e, b, xb), bar)
+        if wp.static(meshes):
+            if kind == MESH_PLANE:
+                A.size = vec3()  # corners are no parameters
+        pose_adjoint(e, e_bar, a, A)
+        pose_adjoint(e, e_bar, b, B)
 
-    return SimpleNamespace(**locals())
+    return exports(detect, smallest_gap, contact_adjoint, tangents_adjoint=frames.tangents_adjoint)

@@ -1,23 +1,23 @@
 """The polygon that two faces of two boxes have in common.
 
-The reference box X has the face with outward normal e; the incident box Y the face that looks most against it. The
-incident face is f + alpha a + beta b, |alpha|, |beta| <= 1, seen from the centre of X; the reference face is |u| <= su,
+The reference box x has the face with outward normal e; the incident box y the face that looks most against it. The
+incident face is f + alpha a + beta b, |alpha|, |beta| <= 1, seen from the centre of x; the reference face is |u| <= su,
 |v| <= sv along the axes U, V. Their common polygon has at most eight corners, and each is the start of a part of one
 edge: slots 0..3 are the edges of the incident face, slots 4..7 those of the reference face. The digit of a slot says
 where that part starts: 0 nowhere, 1 at the edge's own corner, 2..5 where it enters the other face through its side
 -x, +x, -y, +y (x, y: u, v of the reference face; alpha, beta of the incident face).
 """
 
-from types import SimpleNamespace
-
 import warp as wp
+
+from ..types import exports
 
 GROW = 1.0001  # the reference face is taken a little larger: equal boxes have four common corners then, not eight
 TINY = 1.0e-12
 
 
-def make_collision_faces(t):
-    real, vec3, mat33 = t.real, t.vec3, t.mat33
+def make_faces(g):
+    real, vec3, Pose = g.real, g.vec3, g.Pose
 
     @wp.struct
     class FacePair:
@@ -34,8 +34,8 @@ def make_collision_faces(t):
         b: vec3
 
     @wp.func
-    def face_pair(code: int, x: vec3, X: mat33, sx: vec3, y: vec3, Y: mat33, sy: vec3):
-        """code = 6 (2 i + (e along +axis)) + 2 j + (normal of Y's face along +axis)."""
+    def face_pair(code: int, x: Pose, y: Pose):
+        """code = 6 (2 i + (e along +axis)) + 2 j + (normal of y's face along +axis)."""
         i = code // 12
         j = (code // 2) % 3
         outward = wp.where((code // 6) % 2 == 1, real(1.0), real(-1.0))
@@ -45,15 +45,15 @@ def make_collision_faces(t):
         ja = (j + 1) % 3
         jb = (j + 2) % 3
         pair = FacePair()
-        pair.e = X[:, i] * outward
-        pair.U = X[:, iu]
-        pair.V = X[:, iv]
-        pair.he = sx[i]
-        pair.su = sx[iu] * real(GROW)
-        pair.sv = sx[iv] * real(GROW)
-        pair.f = y - x + Y[:, j] * (facing * sy[j])
-        pair.a = Y[:, ja] * (-outward * facing * sy[ja])
-        pair.b = Y[:, jb] * sy[jb]
+        pair.e = x.R[:, i] * outward
+        pair.U = x.R[:, iu]
+        pair.V = x.R[:, iv]
+        pair.he = x.size[i]
+        pair.su = x.size[iu] * real(GROW)
+        pair.sv = x.size[iv] * real(GROW)
+        pair.f = y.x - x.x + y.R[:, j] * (facing * y.size[j])
+        pair.a = y.R[:, ja] * (-outward * facing * y.size[ja])
+        pair.b = y.R[:, jb] * y.size[jb]
         return pair
 
     @wp.func
@@ -190,4 +190,4 @@ def make_collision_faces(t):
             sv_bar = corner_y(slot % 4) * wp.dot(pair.V, P_bar - force)
         return force, su_bar, sv_bar
 
-    return SimpleNamespace(**locals())
+    return exports(face_pair, polygon_mode, polygon_corner, polygon_corner_adjoint)

@@ -1,8 +1,8 @@
 """Tangent frame of a contact normal, and its adjoint."""
 
-from types import SimpleNamespace
-
 import warp as wp
+
+from ..types import exports
 
 
 def make_frames(t):
@@ -36,4 +36,4 @@ def make_frames(t):
             a * a * a_bar,
         )
 
-    return SimpleNamespace(**locals())
+    return exports(tangents, tangents_adjoint)

@@ -1,27 +1,117 @@
-"""Contact geometry of all pairs of shapes that can touch: pose and size in, contact point out; and the adjoints.
+"""All pairs of shapes that can touch: which functions compute their contact points, and the choice among them.
 
-In a pair (a, b) the lower ShapeType stands first. A contact is p (point, world axes, any origin), n (unit normal from
-b to a) and z (gap, negative: penetration). A candidate is one of the points that a pair can make:
-    mode    = <pair>_mode(xa, Ra, sa, xb, Rb, sb)      what had to be searched; -1: apart. Only for the pairs capsule-
-                                                       capsule, capsule-box and box-box; the others have no mode.
-    p, n, z = <pair>_point(feature, ...)               feature = 16 mode + candidate; z > 0 if there is no such point
-    <pair>_point_adjoint(feature, ..., p_bar, n_bar, z_bar)
-The adjoint takes the branches that `feature` names, so it cannot disagree with the forward step. It returns, for each
-shape, the force at its centre x, the couple phi (gradient for R -> exp(phi) R, world axes) and the size gradient.
-Spheres are given by centre and radius, planes by a point and their normal.
+In a pair (a, b) the lower ShapeType is first. A contact is p (point, world axes, any origin), n (unit normal from b to
+a) and z (gap, negative: penetration). A candidate is one of the points that a pair can make. A pair is
+    mode(a, b)                          result of a search that its points share; -1: apart. 0 if nothing is searched
+    point(feature, a, b) -> p, n, z     feature = 16 mode + candidate; z > 0 if there is no such point
+    adjoint(feature, a, b, bar)         bar: PointBar; returns the PoseBars of a and b
+    candidates                          number of points; of a mesh, one per corner
+The adjoint takes the branches that `feature` names, so it cannot disagree with the forward step. To add a pair, write
+its functions and add it to `make_pairs`.
 """
 
-from types import SimpleNamespace
+from functools import cache
 
-from .box import make_collision_box
-from .boxbox import make_collision_boxbox
-from .plane import make_collision_plane
-from .round import make_collision_round
+import warp as wp
+
+from ...model import ShapeType
+from ..types import exports
+from .box import make_box
+from .boxbox import make_boxbox
+from .plane import make_plane
+from .pose import make_pose
+from .round import make_round
+
+SPHERE, CAPSULE, BOX, CYLINDER, MESH, PLANE = ShapeType
 
 
-def make_collision(t):
-    plane = vars(make_collision_plane(t))
-    rounded = vars(make_collision_round(t))
-    box = vars(make_collision_box(t))
-    boxes = vars(make_collision_boxbox(t))
-    return SimpleNamespace(**(plane | rounded | box | boxes))
+def kind_of(a: int, b: int) -> int:
+    """The number of a pair of shape types in the kernels."""
+    return 8 * a + b
+
+
+MESH_PLANE = wp.constant(kind_of(MESH, PLANE))
+
+
+@cache
+def make_pairs(real) -> dict[tuple[int, int], object]:
+    """The functions of every pair, by its two types."""
+    g = make_pose(real)
+    plane, rounded, box, boxes = make_plane(g), make_round(g), make_box(g), make_boxbox(g)
+    return {
+        (SPHERE, PLANE): plane.sphere_plane,
+        (CAPSULE, PLANE): plane.capsule_plane,
+        (BOX, PLANE): plane.box_plane,
+        (CYLINDER, PLANE): plane.cylinder_plane,
+        (MESH, PLANE): plane.mesh_plane,
+        (SPHERE, SPHERE): rounded.sphere_sphere,
+        (SPHERE, CAPSULE): rounded.sphere_capsule,
+        (CAPSULE, CAPSULE): rounded.capsule_capsule,
+        (SPHERE, BOX): box.sphere_box,
+        (CAPSULE, BOX): box.capsule_box,
+        (BOX, BOX): boxes.box_box,
+    }
+
+
+def make_choice(real, kinds):
+    """mode, point, adjoint and candidates of a pair whose kind is known at run time.
+
+    kinds: pairs of shape types that occur. Others are not compiled: box against box alone would double the time.
+    """
+    g = make_pose(real)
+    vec3, Pose, PoseBar, PointBar = g.vec3, g.Pose, g.PoseBar, g.PointBar
+
+    @wp.func
+    def mode(kind: int, a: Pose, b: Pose):
+        return 0
+
+    @wp.func
+    def point(kind: int, feature: int, a: Pose, b: Pose):
+        return vec3(), vec3(), real(1.0)
+
+    @wp.func
+    def adjoint(kind: int, feature: int, a: Pose, b: Pose, bar: PointBar):
+        return PoseBar(), PoseBar()
+
+    @wp.func
+    def candidates(kind: int):
+        return 1
+
+    choice = exports(mode, point, adjoint, candidates)
+    for types in kinds:
+        choice = _or(g, wp.constant(kind_of(*types)), make_pairs(real)[types], choice)
+    return choice
+
+
+def _or(g, this_kind, pair, others):
+    """The functions of `pair` if the kind is this one, those of the others if not."""
+    Pose, PointBar = g.Pose, g.PointBar
+    count = wp.constant(pair.candidates)
+
+    @wp.func
+    def point(kind: int, feature: int, a: Pose, b: Pose):
+        p, n, z = others.point(kind, feature, a, b)
+        if kind == this_kind:
+            p, n, z = pair.point(feature, a, b)
+        return p, n, z
+
+    @wp.func
+    def adjoint(kind: int, feature: int, a: Pose, b: Pose, bar: PointBar):
+        if kind == this_kind:
+            return pair.adjoint(feature, a, b, bar)
+        return others.adjoint(kind, feature, a, b, bar)
+
+    @wp.func
+    def candidates(kind: int):
+        return wp.where(kind == this_kind, count, others.candidates(kind))
+
+    if not hasattr(pair, "mode"):
+        return exports(point, adjoint, candidates, mode=others.mode)
+
+    @wp.func
+    def mode(kind: int, a: Pose, b: Pose):
+        if kind == this_kind:
+            return pair.mode(a, b)
+        return others.mode(kind, a, b)
+
+    return exports(point, adjoint, candidates, mode)

@@ -1,8 +1,7 @@
-"""Contacts of a sphere, capsule, box, cylinder or mesh vertex (shape a) with a plane (shape b).
+"""Contacts of a sphere, capsule, box, cylinder or mesh corner (shape a) with a plane (shape b).
 
-Every candidate is a sphere, often of radius zero, at a point c of shape a: p lies on the surface of a, n is the
-plane's normal nb, z = nb.(c - xb) - radius. Nothing has to be searched: the feature is the candidate's number.
-An adjoint returns, for each shape, the force at its centre x, the couple phi (R -> exp(phi) R) and the size gradient.
+Every candidate is a ball, often of radius zero, at a point c of shape a: p lies on the surface of a, n is the plane's
+normal nb, z = nb.(c - xb) - radius. Nothing has to be searched: the feature is the candidate's number.
 """
 
 from types import SimpleNamespace
@@ -13,32 +12,49 @@ UPRIGHT = 0.2  # sine of the tilt below which a cylinder stands on its three sup
 SMOOTH = 1.0e-3  # sine of the tilt below which the lowest rim point moves to the middle of the cap
 
 
-def make_collision_plane(t):
-    real, vec3, mat33 = t.real, t.vec3, t.mat33
+def make_plane(g):
+    real, vec3, Pose, PointBar, pose_bar, radius_bar = g.real, g.vec3, g.Pose, g.PointBar, g.pose_bar, g.radius_bar
 
     @wp.func
-    def sphere_plane_point(c: vec3, r: real, xb: vec3, nb: vec3):
-        return c - nb * r, nb, wp.dot(nb, c - xb) - r
+    def ball_point(c: vec3, r: real, b: Pose):
+        nb = b.R[:, 2]
+        return c - nb * r, nb, wp.dot(nb, c - b.x) - r
 
     @wp.func
-    def sphere_plane_point_adjoint(c: vec3, r: real, xb: vec3, nb: vec3, p_bar: vec3, n_bar: vec3, z_bar: real):
-        """Returns c_bar, r_bar, xb_bar, phib."""
-        turn = n_bar - p_bar * r + (c - xb) * z_bar
-        return p_bar + nb * z_bar, -z_bar - wp.dot(nb, p_bar), nb * (-z_bar), wp.cross(nb, turn)
+    def ball_adjoint(c: vec3, r: real, b: Pose, bar: PointBar):
+        """Returns c_bar, r_bar and the plane's adjoint."""
+        nb = b.R[:, 2]
+        turn = bar.n - bar.p * r + (c - b.x) * bar.z
+        B = pose_bar(nb * (-bar.z), wp.cross(nb, turn), vec3())
+        return bar.p + nb * bar.z, -bar.z - wp.dot(nb, bar.p), B
 
     @wp.func
-    def mesh_plane_point(xa: vec3, Ra: mat33, vertex: vec3, xb: vec3, nb: vec3):
-        """vertex: hull vertex in the frame of shape a."""
-        return sphere_plane_point(xa + Ra @ vertex, real(0.0), xb, nb)
+    def sphere_point(feature: int, a: Pose, b: Pose):
+        return ball_point(a.x, a.size[0], b)
 
     @wp.func
-    def mesh_plane_point_adjoint(
-        xa: vec3, Ra: mat33, vertex: vec3, xb: vec3, nb: vec3, p_bar: vec3, n_bar: vec3, z_bar: real
-    ):
-        """Returns xa_bar, phia, vertex_bar, xb_bar, phib."""
-        arm = Ra @ vertex
-        c_bar, _r_bar, xb_bar, phib = sphere_plane_point_adjoint(xa + arm, real(0.0), xb, nb, p_bar, n_bar, z_bar)
-        return c_bar, wp.cross(arm, c_bar), c_bar @ Ra, xb_bar, phib
+    def sphere_adjoint(feature: int, a: Pose, b: Pose, bar: PointBar):
+        c_bar, r_bar, B = ball_adjoint(a.x, a.size[0], b, bar)
+        return pose_bar(c_bar, vec3(), radius_bar(r_bar)), B
+
+    @wp.func
+    def corner_point(corner: vec3, a: Pose, b: Pose):
+        return ball_point(a.x + a.R @ corner, real(0.0), b)
+
+    @wp.func
+    def corner_adjoint(corner: vec3, a: Pose, b: Pose, bar: PointBar):
+        """The size gradient is that of the corner."""
+        arm = a.R @ corner
+        c_bar, _r_bar, B = ball_adjoint(a.x + arm, real(0.0), b, bar)
+        return pose_bar(c_bar, wp.cross(arm, c_bar), c_bar @ a.R), B
+
+    @wp.func
+    def mesh_point(feature: int, a: Pose, b: Pose):
+        return corner_point(a.size, a, b)
+
+    @wp.func
+    def mesh_adjoint(feature: int, a: Pose, b: Pose, bar: PointBar):
+        return corner_adjoint(a.size, a, b, bar)
 
     @wp.func
     def corner_signs(feature: int):
@@ -51,46 +67,39 @@ def make_collision_plane(t):
         )
 
     @wp.func
-    def box_plane_point(feature: int, xa: vec3, Ra: mat33, sa: vec3, xb: vec3, nb: vec3):
+    def box_point(feature: int, a: Pose, b: Pose):
         """feature: corner 0..7."""
-        return mesh_plane_point(xa, Ra, wp.cw_mul(corner_signs(feature), sa), xb, nb)
+        return corner_point(wp.cw_mul(corner_signs(feature), a.size), a, b)
 
     @wp.func
-    def box_plane_point_adjoint(
-        feature: int, xa: vec3, Ra: mat33, sa: vec3, xb: vec3, nb: vec3, p_bar: vec3, n_bar: vec3, z_bar: real
-    ):
-        """Returns xa_bar, phia, sa_bar, xb_bar, phib."""
+    def box_adjoint(feature: int, a: Pose, b: Pose, bar: PointBar):
         signs = corner_signs(feature)
-        xa_bar, phia, corner_bar, xb_bar, phib = mesh_plane_point_adjoint(
-            xa, Ra, wp.cw_mul(signs, sa), xb, nb, p_bar, n_bar, z_bar
-        )
-        return xa_bar, phia, wp.cw_mul(signs, corner_bar), xb_bar, phib
+        A, B = corner_adjoint(wp.cw_mul(signs, a.size), a, b, bar)
+        return pose_bar(A.x, A.phi, wp.cw_mul(signs, A.size)), B
 
     @wp.func
-    def capsule_plane_point(feature: int, xa: vec3, Ra: mat33, sa: vec3, xb: vec3, nb: vec3):
+    def capsule_point(feature: int, a: Pose, b: Pose):
         """feature: 0 end at local -z, 1 end at local +z."""
-        half = wp.where(feature == 0, -sa[1], sa[1])
-        return sphere_plane_point(xa + Ra[:, 2] * half, sa[0], xb, nb)
+        half = wp.where(feature == 0, -a.size[1], a.size[1])
+        return ball_point(a.x + a.R[:, 2] * half, a.size[0], b)
 
     @wp.func
-    def capsule_plane_point_adjoint(
-        feature: int, xa: vec3, Ra: mat33, sa: vec3, xb: vec3, nb: vec3, p_bar: vec3, n_bar: vec3, z_bar: real
-    ):
-        """Returns xa_bar, phia, sa_bar, xb_bar, phib."""
+    def capsule_adjoint(feature: int, a: Pose, b: Pose, bar: PointBar):
         sign = wp.where(feature == 0, real(-1.0), real(1.0))
-        u = Ra[:, 2]
-        arm = u * (sign * sa[1])
-        c_bar, r_bar, xb_bar, phib = sphere_plane_point_adjoint(xa + arm, sa[0], xb, nb, p_bar, n_bar, z_bar)
-        return c_bar, wp.cross(arm, c_bar), vec3(r_bar, sign * wp.dot(u, c_bar), real(0.0)), xb_bar, phib
+        u = a.R[:, 2]
+        arm = u * (sign * a.size[1])
+        c_bar, r_bar, B = ball_adjoint(a.x + arm, a.size[0], b, bar)
+        return pose_bar(c_bar, wp.cross(arm, c_bar), vec3(r_bar, sign * wp.dot(u, c_bar), real(0.0))), B
 
     @wp.func
-    def support_point(feature: int, Ra: mat33, sa: vec3, nb: vec3):
+    def support_point(feature: int, a: Pose, nb: vec3):
         """Point 2..4 of the lower cap's rim, 120 degrees apart, in the frame of the cylinder."""
-        half = wp.where(wp.dot(Ra[:, 2], nb) > real(0.0), -sa[1], sa[1])
-        point = vec3(sa[0], real(0.0), half)
+        r = a.size[0]
+        half = wp.where(wp.dot(a.R[:, 2], nb) > real(0.0), -a.size[1], a.size[1])
+        point = vec3(r, real(0.0), half)
         if feature > 2:
             side = wp.where(feature == 3, real(0.8660254037844386), real(-0.8660254037844386))
-            point = vec3(real(-0.5) * sa[0], side * sa[0], half)
+            point = vec3(real(-0.5) * r, side * r, half)
         return point
 
     @wp.func
@@ -105,45 +114,50 @@ def make_collision_plane(t):
         return m / (-length), length
 
     @wp.func
-    def cylinder_plane_point(feature: int, xa: vec3, Ra: mat33, sa: vec3, xb: vec3, nb: vec3):
+    def cylinder_point(feature: int, a: Pose, b: Pose):
         """feature: 0, 1 lowest point of the rim at local -z, +z; 2..4 support points of the lower cap if upright."""
-        u = Ra[:, 2]
+        nb = b.R[:, 2]
+        u = a.R[:, 2]
         w, _length = descent(u, nb)
-        arm = u * wp.where(feature == 0, -sa[1], sa[1]) + w * sa[0]
+        arm = u * wp.where(feature == 0, -a.size[1], a.size[1]) + w * a.size[0]
         if feature > 1:
-            arm = Ra @ support_point(feature, Ra, sa, nb)
-        p = xa + arm
-        z = wp.dot(nb, p - xb)
+            arm = a.R @ support_point(feature, a, nb)
+        p = a.x + arm
+        z = wp.dot(nb, p - b.x)
         if feature > 1 and wp.dot(w, w) > real(UPRIGHT * UPRIGHT / (UPRIGHT * UPRIGHT + SMOOTH * SMOOTH)):
             z = real(1.0)  # else rolling would bump over the support points
         return p, nb, z
 
     @wp.func
-    def cylinder_plane_point_adjoint(
-        feature: int, xa: vec3, Ra: mat33, sa: vec3, xb: vec3, nb: vec3, p_bar: vec3, n_bar: vec3, z_bar: real
-    ):
-        """Returns xa_bar, phia, sa_bar, xb_bar, phib."""
+    def cylinder_adjoint(feature: int, a: Pose, b: Pose, bar: PointBar):
         o = real(0.0)
-        u = Ra[:, 2]
+        nb = b.R[:, 2]
+        u = a.R[:, 2]
         w, length = descent(u, nb)
         sign = wp.where(feature == 0, real(-1.0), real(1.0))
-        arm = u * (sign * sa[1]) + w * sa[0]
-        local = support_point(feature, Ra, sa, nb)
+        arm = u * (sign * a.size[1]) + w * a.size[0]
+        local = support_point(feature, a, nb)
         if feature > 1:
-            arm = Ra @ local
-        c_bar, _r_bar, xb_bar, phib = sphere_plane_point_adjoint(xa + arm, o, xb, nb, p_bar, n_bar, z_bar)
-        phia = wp.cross(arm, c_bar)
-        sa_bar = vec3(wp.dot(w, c_bar), sign * wp.dot(u, c_bar), o)
+            arm = a.R @ local
+        c_bar, _r_bar, B = ball_adjoint(a.x + arm, o, b, bar)
+        phi = wp.cross(arm, c_bar)
+        size = vec3(wp.dot(w, c_bar), sign * wp.dot(u, c_bar), o)
         if feature > 1:
-            local_bar = c_bar @ Ra
+            local_bar = c_bar @ a.R
             radial = local[0] * local_bar[0] + local[1] * local_bar[1]
-            sa_bar = vec3(radial / wp.max(sa[0], real(1.0e-12)), wp.sign(local[2]) * local_bar[2], o)
+            size = vec3(radial / wp.max(a.size[0], real(1.0e-12)), wp.sign(local[2]) * local_bar[2], o)
         else:
-            # w turns with the cylinder (already in phia) and with the normal seen from it
-            m_bar = (c_bar - w * wp.dot(w, c_bar)) * (-sa[0] / length)
+            # w turns with the cylinder (already in phi) and with the normal seen from it
+            m_bar = (c_bar - w * wp.dot(w, c_bar)) * (-a.size[0] / length)
             turn = wp.cross(nb, m_bar - u * wp.dot(u, m_bar))
-            phia -= turn
-            phib += turn
-        return c_bar, phia, sa_bar, xb_bar, phib
+            phi -= turn
+            B.phi = B.phi + turn
+        return pose_bar(c_bar, phi, size), B
 
-    return SimpleNamespace(**locals())
+    return SimpleNamespace(
+        sphere_plane=SimpleNamespace(point=sphere_point, adjoint=sphere_adjoint, candidates=1),
+        capsule_plane=SimpleNamespace(point=capsule_point, adjoint=capsule_adjoint, candidates=2),
+        box_plane=SimpleNamespace(point=box_point, adjoint=box_adjoint, candidates=8),
+        cylinder_plane=SimpleNamespace(point=cylinder_point, adjoint=cylinder_adjoint, candidates=5),
+        mesh_plane=SimpleNamespace(point=mesh_point, adjoint=mesh_adjoint, candidates=1),
+    )

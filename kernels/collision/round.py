@@ -1,7 +1,7 @@
 """Contacts between spheres and capsules: sphere-sphere, sphere-capsule, capsule-capsule.
 
 Each is two spheres ("balls") around points of the two axes: n points from b to a, z = distance - radii, and p lies in
-the middle of the overlap. Conventions of the adjoints: collision_plane.py.
+the middle of the overlap.
 """
 
 from types import SimpleNamespace
@@ -13,8 +13,9 @@ TINY = 1.0e-16  # squared distance below which a normal is chosen, not computed
 ABSENT = 15  # code of a candidate that does not exist
 
 
-def make_collision_round(t):
-    real, vec3, mat33 = t.real, t.vec3, t.mat33
+def make_round(g):
+    real, vec3, mat33, Pose, PointBar = g.real, g.vec3, g.mat33, g.Pose, g.PointBar
+    pose_bar, radius_bar = g.pose_bar, g.radius_bar
 
     @wp.func
     def balls_point(ca: vec3, ra: real, cb: vec3, rb: real, fallback: vec3):
@@ -27,9 +28,7 @@ def make_collision_round(t):
         return (ca + cb) * real(0.5) + n * (real(0.5) * (rb - ra)), n, length - ra - rb
 
     @wp.func
-    def balls_point_adjoint(
-        ca: vec3, ra: real, cb: vec3, rb: real, fallback: vec3, p_bar: vec3, n_bar: vec3, z_bar: real
-    ):
+    def balls_adjoint(ca: vec3, ra: real, cb: vec3, rb: real, fallback: vec3, bar: PointBar):
         """Returns ca_bar, ra_bar, cb_bar, rb_bar."""
         d = ca - cb
         length = wp.sqrt(wp.dot(d, d))
@@ -37,52 +36,50 @@ def make_collision_round(t):
         turn = vec3()
         if length * length > real(TINY):
             n = d / length
-            turn = n_bar + p_bar * (real(0.5) * (rb - ra))
+            turn = bar.n + bar.p * (real(0.5) * (rb - ra))
             turn = (turn - n * wp.dot(n, turn)) / length
-        d_bar = turn + n * z_bar
-        half = real(0.5) * wp.dot(n, p_bar)
-        return p_bar * real(0.5) + d_bar, -z_bar - half, p_bar * real(0.5) - d_bar, -z_bar + half
+        d_bar = turn + n * bar.z
+        half = real(0.5) * wp.dot(n, bar.p)
+        return bar.p * real(0.5) + d_bar, -bar.z - half, bar.p * real(0.5) - d_bar, -bar.z + half
 
     @wp.func
-    def sphere_sphere_point(xa: vec3, ra: real, xb: vec3, rb: real):
-        return balls_point(xa, ra, xb, rb, vec3(real(0.0), real(0.0), real(1.0)))
+    def spheres_point(feature: int, a: Pose, b: Pose):
+        return balls_point(a.x, a.size[0], b.x, b.size[0], vec3(real(0.0), real(0.0), real(1.0)))
 
     @wp.func
-    def sphere_sphere_point_adjoint(xa: vec3, ra: real, xb: vec3, rb: real, p_bar: vec3, n_bar: vec3, z_bar: real):
-        """Returns xa_bar, ra_bar, xb_bar, rb_bar."""
-        return balls_point_adjoint(xa, ra, xb, rb, vec3(real(0.0), real(0.0), real(1.0)), p_bar, n_bar, z_bar)
+    def spheres_adjoint(feature: int, a: Pose, b: Pose, bar: PointBar):
+        up = vec3(real(0.0), real(0.0), real(1.0))
+        ca_bar, ra_bar, cb_bar, rb_bar = balls_adjoint(a.x, a.size[0], b.x, b.size[0], up, bar)
+        return pose_bar(ca_bar, vec3(), radius_bar(ra_bar)), pose_bar(cb_bar, vec3(), radius_bar(rb_bar))
 
     @wp.func
-    def sphere_capsule_point(xa: vec3, ra: real, xb: vec3, Rb: mat33, sb: vec3):
-        u = Rb[:, 2]
-        along = wp.clamp(wp.dot(u, xa - xb), -sb[1], sb[1])
-        return balls_point(xa, ra, xb + u * along, sb[0], Rb[:, 0])
+    def sphere_capsule_point(feature: int, a: Pose, b: Pose):
+        u = b.R[:, 2]
+        along = wp.clamp(wp.dot(u, a.x - b.x), -b.size[1], b.size[1])
+        return balls_point(a.x, a.size[0], b.x + u * along, b.size[0], b.R[:, 0])
 
     @wp.func
-    def sphere_capsule_point_adjoint(
-        xa: vec3, ra: real, xb: vec3, Rb: mat33, sb: vec3, p_bar: vec3, n_bar: vec3, z_bar: real
-    ):
-        """Returns xa_bar, ra_bar, xb_bar, phib, sb_bar."""
-        u = Rb[:, 2]
-        d = xa - xb
+    def sphere_capsule_adjoint(feature: int, a: Pose, b: Pose, bar: PointBar):
+        u = b.R[:, 2]
+        d = a.x - b.x
+        half = b.size[1]
         free = wp.dot(u, d)
-        along = wp.clamp(free, -sb[1], sb[1])
-        xa_bar, ra_bar, cb_bar, rb_bar = balls_point_adjoint(
-            xa, ra, xb + u * along, sb[0], Rb[:, 0], p_bar, n_bar, z_bar
-        )
+        along = wp.clamp(free, -half, half)
+        xa_bar, ra_bar, cb_bar, rb_bar = balls_adjoint(a.x, a.size[0], b.x + u * along, b.size[0], b.R[:, 0], bar)
         along_bar = wp.dot(u, cb_bar)
         u_bar = cb_bar * along
         half_bar = real(0.0)
         xb_bar = cb_bar
-        if free > sb[1]:
+        if free > half:
             half_bar = along_bar
-        elif free < -sb[1]:
+        elif free < -half:
             half_bar = -along_bar
         else:
             xa_bar += u * along_bar
             xb_bar -= u * along_bar
             u_bar += d * along_bar
-        return xa_bar, ra_bar, xb_bar, wp.cross(u, u_bar), vec3(rb_bar, half_bar, real(0.0))
+        A = pose_bar(xa_bar, vec3(), radius_bar(ra_bar))
+        return A, pose_bar(xb_bar, wp.cross(u, u_bar), vec3(rb_bar, half_bar, real(0.0)))
 
     @wp.func
     def end_state(along: real, half: real):
@@ -94,86 +91,93 @@ def make_collision_round(t):
         return wp.where(state == 1, -half, half)
 
     @wp.func
-    def capsule_capsule_mode(xa: vec3, Ra: mat33, sa: vec3, xb: vec3, Rb: mat33, sb: vec3):
+    def capsules_mode(a: Pose, b: Pose):
         """mode = code of candidate 0 + 16 code of candidate 1; code = 3 state on a + state on b (end_state), or ABSENT.
 
         -1: surely apart. Nearly parallel capsules touch at both ends of their overlap.
         """
-        d = xa - xb
-        reach = sa[0] + sa[1] + sb[0] + sb[1]
+        ha = a.size[1]
+        hb = b.size[1]
+        d = a.x - b.x
+        reach = a.size[0] + ha + b.size[0] + hb
         if wp.dot(d, d) > reach * reach:
             return -1
-        ua = Ra[:, 2]
-        ub = Rb[:, 2]
-        b = wp.dot(ua, ub)
+        ua = a.R[:, 2]
+        ub = b.R[:, 2]
+        along = wp.dot(ua, ub)
         c = wp.dot(ua, d)
         f = wp.dot(ub, d)
-        det = real(1.0) - b * b
+        det = real(1.0) - along * along
         if det < real(PARALLEL):
-            shadow = wp.abs(b) * sb[1]  # half length of b's axis seen from a, around -c
-            if wp.min(sa[1], shadow - c) > wp.max(-sa[1], -shadow - c):
-                lower = wp.where(b > real(0.0), 1, 2)  # the end of b that is lower along a
-                first = wp.where(-sa[1] > -shadow - c, 3, lower)
-                second = wp.where(sa[1] < shadow - c, 6, 3 - lower)
+            shadow = wp.abs(along) * hb  # half length of b's axis seen from a, around -c
+            if wp.min(ha, shadow - c) > wp.max(-ha, -shadow - c):
+                lower = wp.where(along > real(0.0), 1, 2)  # the end of b that is lower along a
+                first = wp.where(-ha > -shadow - c, 3, lower)
+                second = wp.where(ha < shadow - c, 6, 3 - lower)
                 return first + 16 * second
             det = real(1.0)
-        i = end_state((b * f - c) / det, sa[1])
-        s = (b * f - c) / det
+        i = end_state((along * f - c) / det, ha)
+        s = (along * f - c) / det
         if i != 0:
-            s = axis_end(i, sa[1])
-        j = end_state(b * s + f, sb[1])
+            s = axis_end(i, ha)
+        j = end_state(along * s + f, hb)
         if j != 0:
-            i = end_state(b * axis_end(j, sb[1]) - c, sa[1])
+            i = end_state(along * axis_end(j, hb) - c, ha)
         return 3 * i + j + 16 * ABSENT
 
     @wp.func
-    def capsule_axes(code: int, ua: vec3, ha: real, ub: vec3, hb: real, d: vec3):
-        """Where on the two axes the balls sit: s on a, t on b."""
-        b = wp.dot(ua, ub)
+    def capsule_axes(code: int, a: Pose, b: Pose):
+        """Where on the two axes the balls are: s on a, t on b."""
+        ua = a.R[:, 2]
+        ub = b.R[:, 2]
+        d = a.x - b.x
+        along = wp.dot(ua, ub)
         c = wp.dot(ua, d)
         f = wp.dot(ub, d)
         i = code // 3
         j = code % 3
-        s = axis_end(i, ha)
-        t = axis_end(j, hb)
+        s = axis_end(i, a.size[1])
+        t = axis_end(j, b.size[1])
         if i == 0 and j == 0:
-            s = (b * f - c) / wp.max(real(1.0) - b * b, real(TINY))
+            s = (along * f - c) / wp.max(real(1.0) - along * along, real(TINY))
         elif i == 0:
-            s = b * t - c
+            s = along * t - c
         if j == 0:
-            t = b * s + f
+            t = along * s + f
         return s, t
 
     @wp.func
-    def capsule_axes_adjoint(
-        code: int, ua: vec3, ha: real, ub: vec3, hb: real, d: vec3, s: real, t: real, s_bar: real, t_bar: real
-    ):
-        """Returns d_bar, ua_bar, ha_bar, ub_bar, hb_bar."""
-        b = wp.dot(ua, ub)
+    def capsule_axes_adjoint(code: int, a: Pose, b: Pose, s_bar: real, t_bar: real):
+        """Returns d_bar (d = xa - xb), ua_bar, ha_bar, ub_bar, hb_bar."""
+        s, t = capsule_axes(code, a, b)
+        ua = a.R[:, 2]
+        ub = b.R[:, 2]
+        d = a.x - b.x
+        along = wp.dot(ua, ub)
         i = code // 3
         j = code % 3
-        b_bar = real(0.0)
+        along_bar = real(0.0)
         c_bar = real(0.0)
         f_bar = real(0.0)
         ha_bar = real(0.0)
         hb_bar = real(0.0)
         if i == 0 and j == 0:
-            det = wp.max(real(1.0) - b * b, real(TINY))
-            f_bar = (b * s_bar + t_bar) / det
-            c_bar = -(s_bar + b * t_bar) / det
-            b_bar = f_bar * s - c_bar * t
+            det = wp.max(real(1.0) - along * along, real(TINY))
+            f_bar = (along * s_bar + t_bar) / det
+            c_bar = -(s_bar + along * t_bar) / det
+            along_bar = f_bar * s - c_bar * t
         elif i == 0:
             c_bar = -s_bar
-            b_bar = t * s_bar
-            hb_bar = axis_end(j, t_bar + b * s_bar)
+            along_bar = t * s_bar
+            hb_bar = axis_end(j, t_bar + along * s_bar)
         elif j == 0:
             f_bar = t_bar
-            b_bar = s * t_bar
-            ha_bar = axis_end(i, s_bar + b * t_bar)
+            along_bar = s * t_bar
+            ha_bar = axis_end(i, s_bar + along * t_bar)
         else:
             ha_bar = axis_end(i, s_bar)
             hb_bar = axis_end(j, t_bar)
-        return ua * c_bar + ub * f_bar, ub * b_bar + d * c_bar, ha_bar, ua * b_bar + d * f_bar, hb_bar
+        return ua * c_bar + ub * f_bar, ub * along_bar + d * c_bar, ha_bar, ua * along_bar + d * f_bar, hb_bar
 
     @wp.func
     def across(ua: vec3, Ra: mat33, ub: vec3):
@@ -188,42 +192,38 @@ def make_collision_round(t):
 
     @wp.func
     def candidate_code(feature: int):
-        """Code of the candidate that a feature of capsule_capsule_mode names."""
+        """Code of the candidate that a feature of capsules_mode names."""
         mode = feature // 16
         return wp.where(feature < 0, ABSENT, wp.where(feature % 16 == 0, mode % 16, mode // 16))
 
     @wp.func
-    def capsule_capsule_point(feature: int, xa: vec3, Ra: mat33, sa: vec3, xb: vec3, Rb: mat33, sb: vec3):
+    def capsules_point(feature: int, a: Pose, b: Pose):
         """feature: 16 mode + candidate (0, 1)."""
-        ua = Ra[:, 2]
-        ub = Rb[:, 2]
+        ua = a.R[:, 2]
+        ub = b.R[:, 2]
         code = candidate_code(feature)
-        s, t = capsule_axes(code, ua, sa[1], ub, sb[1], xa - xb)
-        p, n, z = balls_point(xa + ua * s, sa[0], xb + ub * t, sb[0], across(ua, Ra, ub))
+        s, t = capsule_axes(code, a, b)
+        p, n, z = balls_point(a.x + ua * s, a.size[0], b.x + ub * t, b.size[0], across(ua, a.R, ub))
         return p, n, wp.where(code == ABSENT, real(1.0), z)
 
     @wp.func
-    def capsule_capsule_point_adjoint(
-        feature: int,
-        xa: vec3, Ra: mat33, sa: vec3,
-        xb: vec3, Rb: mat33, sb: vec3,
-        p_bar: vec3, n_bar: vec3, z_bar: real,
-    ):  # fmt: skip
-        """Returns xa_bar, phia, sa_bar, xb_bar, phib, sb_bar."""
-        ua = Ra[:, 2]
-        ub = Rb[:, 2]
-        d = xa - xb
-        code = candidate_code(feature)
-        s, t = capsule_axes(code, ua, sa[1], ub, sb[1], d)
-        ca_bar, ra_bar, cb_bar, rb_bar = balls_point_adjoint(
-            xa + ua * s, sa[0], xb + ub * t, sb[0], across(ua, Ra, ub), p_bar, n_bar, z_bar
-        )
-        d_bar, ua_bar, ha_bar, ub_bar, hb_bar = capsule_axes_adjoint(
-            code, ua, sa[1], ub, sb[1], d, s, t, wp.dot(ua, ca_bar), wp.dot(ub, cb_bar)
-        )
-        phia = wp.cross(ua, ua_bar + ca_bar * s)
-        phib = wp.cross(ub, ub_bar + cb_bar * t)
+    def capsules_adjoint(feature: int, a: Pose, b: Pose, bar: PointBar):
         o = real(0.0)
-        return ca_bar + d_bar, phia, vec3(ra_bar, ha_bar, o), cb_bar - d_bar, phib, vec3(rb_bar, hb_bar, o)
+        ua = a.R[:, 2]
+        ub = b.R[:, 2]
+        code = candidate_code(feature)
+        s, t = capsule_axes(code, a, b)
+        ca_bar, ra_bar, cb_bar, rb_bar = balls_adjoint(
+            a.x + ua * s, a.size[0], b.x + ub * t, b.size[0], across(ua, a.R, ub), bar
+        )
+        d_bar, ua_bar, ha_bar, ub_bar, hb_bar = capsule_axes_adjoint(code, a, b, wp.dot(ua, ca_bar), wp.dot(ub, cb_bar))
+        A = pose_bar(ca_bar + d_bar, wp.cross(ua, ua_bar + ca_bar * s), vec3(ra_bar, ha_bar, o))
+        return A, pose_bar(cb_bar - d_bar, wp.cross(ub, ub_bar + cb_bar * t), vec3(rb_bar, hb_bar, o))
 
-    return SimpleNamespace(**locals())
+    return SimpleNamespace(
+        sphere_sphere=SimpleNamespace(point=spheres_point, adjoint=spheres_adjoint, candidates=1),
+        sphere_capsule=SimpleNamespace(point=sphere_capsule_point, adjoint=sphere_capsule_adjoint, candidates=1),
+        capsule_capsule=SimpleNamespace(
+            mode=capsules_mode, point=capsules_point, adjoint=capsules_adjoint, candidates=2
+        ),
+    )

@@ -5,191 +5,172 @@ the present state goes to dofs.u and its derivative to dofs.diagonal. A drive wh
 beyond its limit becomes a bounded row instead (joint_rows.py): the same law, but never more than the limit.
 """
 
-from types import SimpleNamespace
-
 import warp as wp
 
-from ..types import DRIVE, TORQUE, VELOCITY
+from ..types import DRIVE, TORQUE, VELOCITY, exports
 
 
 def make_actuation(t, s):
-    real, Model, Params, Dof, JointRow = t.real, t.Model, t.Params, t.Dof, t.JointRow
-    ParamsBar, DofBar = t.ParamsBar, t.DofBar
-    clip = s.clip
+    real, Env, EnvBar, clip = t.real, t.Env, t.EnvBar, s.clip
 
     @wp.func
-    def passive_forces(
-        model: Model, params: Params, env: int, q: wp.array(dtype=real), qd: wp.array(dtype=real),
-        dofs: wp.array(dtype=Dof),
-    ):  # fmt: skip
-        h = model.dt
-        for j in range(model.num_dofs):
-            d = params.damping[env, j]
-            force = -d * qd[j]
-            diagonal = params.armature[env, j] + h * d
-            if model.dof_q[j] >= 0:
-                k = params.stiffness[env, j]
-                force -= k * (q[model.dof_q[j]] + h * qd[j] - model.spring_ref[j])
+    def passive_forces(e: wp.ref[Env]):
+        h = e.model.dt
+        for j in range(e.model.num_dofs):
+            d = e.params.damping[e.index, j]
+            force = -d * e.qd[j]
+            diagonal = e.params.armature[e.index, j] + h * d
+            if e.model.dof_q[j] >= 0:
+                k = e.params.stiffness[e.index, j]
+                force -= k * (e.q[e.model.dof_q[j]] + h * e.qd[j] - e.model.spring_ref[j])
                 diagonal += h * h * k
-            dofs[j].u = force
-            dofs[j].diagonal = diagonal
+            e.dofs[j].u = force
+            e.dofs[j].diagonal = diagonal
 
     @wp.func
-    def diagonal_bar(model: Model, dof: wp.ref[Dof], bar: wp.ref[DofBar]):
+    def diagonal_bar(e: wp.ref[Env], e_bar: wp.ref[EnvBar], j: int):
         """Adjoint of what is added to the diagonal of Mhat at a dof."""
-        return -(bar.s * dof.dqd / model.dt + real(0.5) * bar.kappa)
+        return -(e_bar.dofs[j].s * e.dofs[j].dqd / e.model.dt + real(0.5) * e_bar.dofs[j].kappa)
 
     @wp.func
-    def passive_forces_adjoint(
-        model: Model, params: Params, env: int, q: wp.array(dtype=real), qd: wp.array(dtype=real),
-        dofs: wp.array(dtype=Dof), bars: wp.array(dtype=DofBar), q_bar: wp.array(dtype=real),
-        qd_bar: wp.array(dtype=real), params_bar: ParamsBar,
-    ):  # fmt: skip
-        h = model.dt
-        for j in range(model.num_dofs):
-            force_bar = bars[j].s
+    def passive_forces_adjoint(e: wp.ref[Env], e_bar: wp.ref[EnvBar]):
+        h = e.model.dt
+        for j in range(e.model.num_dofs):
+            force_bar = e_bar.dofs[j].s
             k = real(0.0)
             stretch = real(0.0)
-            if model.dof_q[j] >= 0:
-                k = params.stiffness[env, j]
-                stretch = q[model.dof_q[j]] + h * qd[j] - model.spring_ref[j]
-                q_bar[model.dof_q[j]] = q_bar[model.dof_q[j]] - k * force_bar
-            qd_bar[j] = qd_bar[j] - (params.damping[env, j] + h * k) * force_bar
-            if params_bar.joints != 0:
-                d_bar = diagonal_bar(model, dofs[j], bars[j])
-                params_bar.armature[env, j] = params_bar.armature[env, j] + d_bar
-                params_bar.damping[env, j] = params_bar.damping[env, j] + (h * d_bar - qd[j] * force_bar)
-                if model.dof_q[j] >= 0:
-                    params_bar.stiffness[env, j] = params_bar.stiffness[env, j] + (h * h * d_bar - stretch * force_bar)
+            if e.model.dof_q[j] >= 0:
+                k = e.params.stiffness[e.index, j]
+                stretch = e.q[e.model.dof_q[j]] + h * e.qd[j] - e.model.spring_ref[j]
+                e_bar.q[e.model.dof_q[j]] = e_bar.q[e.model.dof_q[j]] - k * force_bar
+            e_bar.qd[j] = e_bar.qd[j] - (e.params.damping[e.index, j] + h * k) * force_bar
+            if e_bar.params.joints != 0:
+                d_bar = diagonal_bar(e, e_bar, j)
+                e_bar.params.armature[e.index, j] = e_bar.params.armature[e.index, j] + d_bar
+                e_bar.params.damping[e.index, j] = e_bar.params.damping[e.index, j] + (h * d_bar - e.qd[j] * force_bar)
+                if e.model.dof_q[j] >= 0:
+                    e_bar.params.stiffness[e.index, j] = e_bar.params.stiffness[e.index, j] + (
+                        h * h * d_bar - stretch * force_bar
+                    )
 
     @wp.func
-    def drive_gains(model: Model, params: Params, env: int, k: int):
+    def drive_gains(e: wp.ref[Env], k: int):
         """kp and kd as they act: a velocity drive has no kp."""
-        kp = params.kp[env, k]
-        if model.drive_type[k] == VELOCITY:
+        kp = e.params.kp[e.index, k]
+        if e.model.drive_type[k] == VELOCITY:
             kp = real(0.0)
-        return kp, params.kd[env, k]
+        return kp, e.params.kd[e.index, k]
 
     @wp.func
-    def drive_target(model: Model, params: Params, env: int, k: int, u: real, q: real):
+    def drive_target(e: wp.ref[Env], k: int):
         """Force of a PD drive when the joint does not move."""
-        kp, kd = drive_gains(model, params, env, k)
-        force = kp * (model.gear[k] * u - q)
-        if model.drive_type[k] == VELOCITY:
-            force = kd * model.gear[k] * u
+        kp, kd = drive_gains(e, k)
+        force = kp * (e.model.gear[k] * e.u[k] - e.q[e.model.dof_q[e.model.drive_dof[k]]])
+        if e.model.drive_type[k] == VELOCITY:
+            force = kd * e.model.gear[k] * e.u[k]
         return force
 
     @wp.func
-    def drive_target_adjoint(
-        model: Model, params: Params, env: int, k: int, u: wp.array(dtype=real), q: wp.array(dtype=real),
-        force_bar: real, q_bar: wp.array(dtype=real), u_bar: wp.array(dtype=real), params_bar: ParamsBar,
-    ):  # fmt: skip
-        kp, kd = drive_gains(model, params, env, k)
-        gear = model.gear[k]
-        if model.drive_type[k] == VELOCITY:
-            u_bar[k] = u_bar[k] + kd * gear * force_bar
-            if params_bar.joints != 0:
-                params_bar.kd[env, k] = params_bar.kd[env, k] + gear * u[k] * force_bar
+    def drive_target_adjoint(e: wp.ref[Env], e_bar: wp.ref[EnvBar], k: int, force_bar: real):
+        kp, kd = drive_gains(e, k)
+        gear = e.model.gear[k]
+        if e.model.drive_type[k] == VELOCITY:
+            e_bar.u[k] = e_bar.u[k] + kd * gear * force_bar
+            if e_bar.params.joints != 0:
+                e_bar.params.kd[e.index, k] = e_bar.params.kd[e.index, k] + gear * e.u[k] * force_bar
         else:
-            n = model.dof_q[model.drive_dof[k]]
-            u_bar[k] = u_bar[k] + kp * gear * force_bar
-            q_bar[n] = q_bar[n] - kp * force_bar
-            if params_bar.joints != 0:
-                params_bar.kp[env, k] = params_bar.kp[env, k] + (gear * u[k] - q[n]) * force_bar
+            n = e.model.dof_q[e.model.drive_dof[k]]
+            e_bar.u[k] = e_bar.u[k] + kp * gear * force_bar
+            e_bar.q[n] = e_bar.q[n] - kp * force_bar
+            if e_bar.params.joints != 0:
+                e_bar.params.kp[e.index, k] = e_bar.params.kp[e.index, k] + (gear * e.u[k] - e.q[n]) * force_bar
 
     @wp.func
-    def damping_adjoint(model: Model, env: int, k: int, damping_bar: real, params_bar: ParamsBar):
+    def damping_adjoint(e: wp.ref[Env], e_bar: wp.ref[EnvBar], k: int, damping_bar: real):
         """Of h kp + kd, what a PD drive resists a rate with."""
-        if params_bar.joints != 0:
-            params_bar.kd[env, k] = params_bar.kd[env, k] + damping_bar
-            if model.drive_type[k] != VELOCITY:
-                params_bar.kp[env, k] = params_bar.kp[env, k] + model.dt * damping_bar
+        if e_bar.params.joints != 0:
+            e_bar.params.kd[e.index, k] = e_bar.params.kd[e.index, k] + damping_bar
+            if e.model.drive_type[k] != VELOCITY:
+                e_bar.params.kp[e.index, k] = e_bar.params.kp[e.index, k] + e.model.dt * damping_bar
 
     @wp.func
-    def add_row(
-        model: Model, rows: wp.array(dtype=JointRow), count: int, kind: int, index: int, dof: int, sign: real,
-        low: real, high: real,
-    ):  # fmt: skip
-        """Put a joint's row at the end of the list; returns its new length."""
-        rows[count].kind = kind
-        rows[count].index = index
-        rows[count].dof = dof
-        rows[count].link = model.dof_link[dof]
-        rows[count].sign = sign
-        rows[count].low = low
-        rows[count].high = high
-        return count + 1
+    def add_row(e: wp.ref[Env], kind: int, dof: int, sign: real, low: real, high: real):
+        """Put a joint's row at the end of the list; returns its place."""
+        k = e.num_joint_rows
+        e.joint_rows[k].kind = kind
+        e.joint_rows[k].dof = dof
+        e.joint_rows[k].link = e.model.dof_link[dof]
+        e.joint_rows[k].sign = sign
+        e.joint_rows[k].low = low
+        e.joint_rows[k].high = high
+        e.num_joint_rows = k + 1
+        return k
 
     @wp.func
-    def drive_forces(
-        model: Model, params: Params, env: int, q: wp.array(dtype=real), qd: wp.array(dtype=real),
-        u: wp.array(dtype=real), dofs: wp.array(dtype=Dof), rows: wp.array(dtype=JointRow),
-    ):  # fmt: skip
-        """Adds the drives' forces; returns how many of them became rows."""
-        h = model.dt
-        count = int(0)
-        for k in range(model.num_drives):
-            j = model.drive_dof[k]
-            limit = params.effort_limit[env, k]
-            if model.drive_type[k] == TORQUE:
-                dofs[j].u = dofs[j].u + clip(model.gear[k] * u[k], limit)
+    def drive_forces(e: wp.ref[Env]):
+        """Add the drives' forces; a drive beyond its limit becomes a row."""
+        h = e.model.dt
+        for k in range(e.model.num_drives):
+            j = e.model.drive_dof[k]
+            limit = e.params.effort_limit[e.index, k]
+            if e.model.drive_type[k] == TORQUE:
+                e.dofs[j].u = e.dofs[j].u + clip(e.model.gear[k] * e.u[k], limit)
             else:
-                kp, kd = drive_gains(model, params, env, k)
+                kp, kd = drive_gains(e, k)
                 damping = h * kp + kd
-                force = drive_target(model, params, env, k, u[k], q[model.dof_q[j]]) - damping * qd[j]
+                force = drive_target(e, k) - damping * e.qd[j]
                 if wp.abs(force) > limit:
-                    count = add_row(model, rows, count, DRIVE, k, j, real(1.0), -limit * h, limit * h)
-                else:  # also if it is not a number: the environment then runs away and is stopped
-                    dofs[j].u = dofs[j].u + force
-                    dofs[j].diagonal = dofs[j].diagonal + h * damping
-        return count
+                    row = add_row(e, DRIVE, j, real(1.0), -limit * h, limit * h)
+                    e.joint_rows[row].index = k
+                else:  # also if it is not a number: the environment then diverges and is stopped
+                    e.dofs[j].u = e.dofs[j].u + force
+                    e.dofs[j].diagonal = e.dofs[j].diagonal + h * damping
 
     @wp.func
-    def drive_forces_adjoint(
-        model: Model, params: Params, env: int, q: wp.array(dtype=real), qd: wp.array(dtype=real),
-        u: wp.array(dtype=real), dofs: wp.array(dtype=Dof), bars: wp.array(dtype=DofBar),
-        q_bar: wp.array(dtype=real), qd_bar: wp.array(dtype=real), u_bar: wp.array(dtype=real),
-        params_bar: ParamsBar,
-    ):  # fmt: skip
-        h = model.dt
-        for k in range(model.num_drives):
-            j = model.drive_dof[k]
-            limit = params.effort_limit[env, k]
-            force_bar = bars[j].s
-            if model.drive_type[k] == TORQUE:
-                force = model.gear[k] * u[k]
+    def drive_forces_adjoint(e: wp.ref[Env], e_bar: wp.ref[EnvBar]):
+        h = e.model.dt
+        for k in range(e.model.num_drives):
+            j = e.model.drive_dof[k]
+            limit = e.params.effort_limit[e.index, k]
+            force_bar = e_bar.dofs[j].s
+            if e.model.drive_type[k] == TORQUE:
+                force = e.model.gear[k] * e.u[k]
                 if wp.abs(force) < limit:
-                    u_bar[k] = u_bar[k] + model.gear[k] * force_bar
-                elif params_bar.joints != 0:
-                    params_bar.effort_limit[env, k] = params_bar.effort_limit[env, k] + wp.sign(force) * force_bar
+                    e_bar.u[k] = e_bar.u[k] + e.model.gear[k] * force_bar
+                elif e_bar.params.joints != 0:
+                    e_bar.params.effort_limit[e.index, k] = (
+                        e_bar.params.effort_limit[e.index, k] + wp.sign(force) * force_bar
+                    )
             else:
-                kp, kd = drive_gains(model, params, env, k)
+                kp, kd = drive_gains(e, k)
                 damping = h * kp + kd
-                force = drive_target(model, params, env, k, u[k], q[model.dof_q[j]]) - damping * qd[j]
+                force = drive_target(e, k) - damping * e.qd[j]
                 if not (wp.abs(force) > limit):
-                    drive_target_adjoint(model, params, env, k, u, q, force_bar, q_bar, u_bar, params_bar)
-                    qd_bar[j] = qd_bar[j] - damping * force_bar
-                    d_bar = diagonal_bar(model, dofs[j], bars[j])
-                    damping_adjoint(model, env, k, h * d_bar - qd[j] * force_bar, params_bar)
+                    drive_target_adjoint(e, e_bar, k, force_bar)
+                    e_bar.qd[j] = e_bar.qd[j] - damping * force_bar
+                    d_bar = diagonal_bar(e, e_bar, j)
+                    damping_adjoint(e, e_bar, k, h * d_bar - e.qd[j] * force_bar)
 
     @wp.func
-    def actuation(
-        model: Model, params: Params, env: int, q: wp.array(dtype=real), qd: wp.array(dtype=real),
-        u: wp.array(dtype=real), dofs: wp.array(dtype=Dof), rows: wp.array(dtype=JointRow),
-    ):  # fmt: skip
-        """Forces dofs.u and their implicit part dofs.diagonal; returns how many joint rows it made."""
-        passive_forces(model, params, env, q, qd, dofs)
-        return drive_forces(model, params, env, q, qd, u, dofs, rows)
+    def actuation(e: wp.ref[Env]):
+        """Forces dofs.u, their implicit part dofs.diagonal, and the first joint rows: drives beyond their limit."""
+        e.num_joint_rows = 0
+        passive_forces(e)
+        drive_forces(e)
 
     @wp.func
-    def actuation_adjoint(
-        model: Model, params: Params, env: int, q: wp.array(dtype=real), qd: wp.array(dtype=real),
-        u: wp.array(dtype=real), dofs: wp.array(dtype=Dof), bars: wp.array(dtype=DofBar),
-        q_bar: wp.array(dtype=real), qd_bar: wp.array(dtype=real), u_bar: wp.array(dtype=real),
-        params_bar: ParamsBar,
-    ):  # fmt: skip
-        """From bars.s, the adjoint of the joint forces. Drives that became rows are left to joint_rows.py."""
-        passive_forces_adjoint(model, params, env, q, qd, dofs, bars, q_bar, qd_bar, params_bar)
-        drive_forces_adjoint(model, params, env, q, qd, u, dofs, bars, q_bar, qd_bar, u_bar, params_bar)
+    def actuation_adjoint(e: wp.ref[Env], e_bar: wp.ref[EnvBar]):
+        """From the adjoint s of the joint forces. Drives that became rows are left to joint_rows.py."""
+        passive_forces_adjoint(e, e_bar)
+        drive_forces_adjoint(e, e_bar)
 
-    return SimpleNamespace(**locals())
+    return exports(
+        actuation,
+        actuation_adjoint,
+        add_row,
+        diagonal_bar,
+        drive_gains,
+        drive_target,
+        drive_target_adjoint,
+        damping_adjoint,
+    )

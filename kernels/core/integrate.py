@@ -1,16 +1,14 @@
 """Semi-implicit Euler step of positions with the new velocities; rotations by the exponential map."""
 
-from types import SimpleNamespace
-
 import warp as wp
 
-from ..types import FREE, SPHERICAL
+from ..types import FREE, SPHERICAL, exports
 
 
 def make_integrate(t, kinematics):
     real, vec3, quat = t.real, t.vec3, t.quat
-    Model, Dof = t.Model, t.Dof
-    RUNAWAY = wp.constant(real(1e6))  # rad/s or m/s: no robot moves that fast, so the simulation has diverged
+    Env, EnvBar = t.Env, t.EnvBar
+    TOO_FAST = wp.constant(real(1e6))  # rad/s or m/s: no robot moves that fast
     read_vec3, read_quat = kinematics.read_vec3, kinematics.read_quat
 
     @wp.func
@@ -23,11 +21,11 @@ def make_integrate(t, kinematics):
         return k
 
     @wp.func
-    def turn(e: quat, w: vec3, h: real):
-        """The unit quaternion e after turning at rate w (in the frame that e leads to) for a time h."""
+    def turn(r: quat, w: vec3, h: real):
+        """The unit quaternion r after turning at rate w (in the frame that r leads to) for a time h."""
         f2 = wp.dot(w, w) * (h * h * real(0.25))
         k = sinc(f2) * h * real(0.5)
-        return quat(k * w[0], k * w[1], k * w[2], wp.cos(wp.sqrt(f2))) * e
+        return quat(k * w[0], k * w[1], k * w[2], wp.cos(wp.sqrt(f2))) * r
 
     @wp.func
     def sinc_slope(f2: real):
@@ -45,95 +43,90 @@ def make_integrate(t, kinematics):
         return k
 
     @wp.func
-    def turn_adjoint(e: quat, w: vec3, h: real, next_bar: quat):
-        """Returns e_bar and w_bar."""
+    def turn_adjoint(r: quat, w: vec3, h: real, next_bar: quat):
+        """Returns r_bar and w_bar."""
         half = h * real(0.5)
         f2 = wp.dot(w, w) * (half * half)
         k = sinc(f2)
-        r_bar = next_bar * wp.quat_inverse(e)  # of the rotation that e is multiplied with
-        v_bar = vec3(r_bar[0], r_bar[1], r_bar[2])
-        along = half * half * (half * sinc_slope(f2) * wp.dot(v_bar, w) - k * r_bar[3])
+        step_bar = next_bar * wp.quat_inverse(r)  # of the rotation that r is multiplied with
+        v_bar = vec3(step_bar[0], step_bar[1], step_bar[2])
+        along = half * half * (half * sinc_slope(f2) * wp.dot(v_bar, w) - k * step_bar[3])
         c = -k * half
-        e_bar = quat(c * w[0], c * w[1], c * w[2], wp.cos(wp.sqrt(f2))) * next_bar
-        return e_bar, v_bar * (k * half) + w * along
+        r_bar = quat(c * w[0], c * w[1], c * w[2], wp.cos(wp.sqrt(f2))) * next_bar
+        return r_bar, v_bar * (k * half) + w * along
 
     @wp.func
-    def write_quat(q: wp.array(dtype=real), start: int, e: quat):
+    def write_quat(q: wp.array(dtype=real), start: int, r: quat):
         for j in range(4):
-            q[start + j] = e[j]
+            q[start + j] = r[j]
 
     @wp.func
-    def runaway(model: Model, qd: wp.array(dtype=real), dofs: wp.array(dtype=Dof)):
+    def diverges(e: wp.ref[Env]):
         """True if some new rate is not a number or beyond all bounds."""
         bad = bool(False)
-        for j in range(model.num_dofs):
-            if not (wp.abs(qd[j] + dofs[j].dqd) < RUNAWAY):
+        for j in range(e.model.num_dofs):
+            if not (wp.abs(e.qd[j] + e.dofs[j].dqd) < TOO_FAST):
                 bad = True
         return bad
 
     @wp.func
-    def integrate(
-        model: Model, q: wp.array(dtype=real), qd: wp.array(dtype=real), dofs: wp.array(dtype=Dof),
-        q_next: wp.array(dtype=real), qd_next: wp.array(dtype=real),
-    ):  # fmt: skip
+    def integrate(e: wp.ref[Env], q_next: wp.array(dtype=real), qd_next: wp.array(dtype=real)):
         """q_next may be q, and qd_next qd."""
-        h = model.dt
-        for j in range(model.num_dofs):
-            qd_next[j] = qd[j] + dofs[j].dqd
-        for i in range(1, model.num_links):
-            j = model.v_start[i]
-            k = model.q_start[i]
-            kind = model.joint_type[i]
+        h = e.model.dt
+        for j in range(e.model.num_dofs):
+            qd_next[j] = e.qd[j] + e.dofs[j].dqd
+        for i in range(1, e.model.num_links):
+            j = e.model.v_start[i]
+            k = e.model.q_start[i]
+            kind = e.model.joint_type[i]
             if kind == FREE:
                 for n in range(3):
-                    q_next[k + n] = q[k + n] + h * qd_next[j + n]
-                write_quat(q_next, k + 3, turn(wp.normalize(read_quat(q, k + 3)), read_vec3(qd_next, j + 3), h))
+                    q_next[k + n] = e.q[k + n] + h * qd_next[j + n]
+                write_quat(q_next, k + 3, turn(wp.normalize(read_quat(e.q, k + 3)), read_vec3(qd_next, j + 3), h))
             elif kind == SPHERICAL:
-                write_quat(q_next, k, turn(wp.normalize(read_quat(q, k)), read_vec3(qd_next, j), h))
+                write_quat(q_next, k, turn(wp.normalize(read_quat(e.q, k)), read_vec3(qd_next, j), h))
             else:
-                q_next[k] = q[k] + h * qd_next[j]
+                q_next[k] = e.q[k] + h * qd_next[j]
 
     @wp.func
-    def joint_turn_adjoint(
-        h: real, k: int, j: int, q: wp.array(dtype=real), dofs: wp.array(dtype=Dof), qd: wp.array(dtype=real),
-        q_bar: wp.array(dtype=real), qd_bar: wp.array(dtype=real),
-    ):  # fmt: skip
+    def next_rates(e: wp.ref[Env], j: int):
+        """The three new rates from dof j on."""
+        return vec3(e.qd[j] + e.dofs[j].dqd, e.qd[j + 1] + e.dofs[j + 1].dqd, e.qd[j + 2] + e.dofs[j + 2].dqd)
+
+    @wp.func
+    def joint_turn_adjoint(e: wp.ref[Env], e_bar: wp.ref[EnvBar], k: int, j: int):
         """The quaternion at q[k] that the rates from dof j on turn."""
-        e = read_quat(q, k)
-        length = wp.length(e)
-        e = e / length
-        w = vec3(qd[j] + dofs[j].dqd, qd[j + 1] + dofs[j + 1].dqd, qd[j + 2] + dofs[j + 2].dqd)
-        e_bar, w_bar = turn_adjoint(e, w, h, read_quat(q_bar, k))
+        r = read_quat(e.q, k)
+        length = wp.length(r)
+        r = r / length
+        r_bar, w_bar = turn_adjoint(r, next_rates(e, j), e.model.dt, read_quat(e_bar.q, k))
         # only the direction of the quaternion counts
-        write_quat(q_bar, k, (e_bar - e * wp.dot(e, e_bar)) / length)
+        write_quat(e_bar.q, k, (r_bar - r * wp.dot(r, r_bar)) / length)
         for n in range(3):
-            qd_bar[j + n] = qd_bar[j + n] + w_bar[n]
+            e_bar.qd[j + n] = e_bar.qd[j + n] + w_bar[n]
 
     @wp.func
-    def integrate_adjoint(
-        model: Model, q: wp.array(dtype=real), qd: wp.array(dtype=real), dofs: wp.array(dtype=Dof),
-        q_bar: wp.array(dtype=real), qd_bar: wp.array(dtype=real),
-    ):  # fmt: skip
-        """q_bar and qd_bar come in as adjoints of the next state, and leave as those of q and of the next rates."""
-        h = model.dt
-        for i in range(1, model.num_links):
-            j = model.v_start[i]
-            k = model.q_start[i]
-            kind = model.joint_type[i]
+    def integrate_adjoint(e: wp.ref[Env], e_bar: wp.ref[EnvBar]):
+        """e_bar.q and qd come in as adjoints of the next state, and leave as those of q and of the next rates."""
+        h = e.model.dt
+        for i in range(1, e.model.num_links):
+            j = e.model.v_start[i]
+            k = e.model.q_start[i]
+            kind = e.model.joint_type[i]
             if kind == FREE:
                 for n in range(3):
-                    qd_bar[j + n] = qd_bar[j + n] + h * q_bar[k + n]
-                joint_turn_adjoint(h, k + 3, j + 3, q, dofs, qd, q_bar, qd_bar)
+                    e_bar.qd[j + n] = e_bar.qd[j + n] + h * e_bar.q[k + n]
+                joint_turn_adjoint(e, e_bar, k + 3, j + 3)
             elif kind == SPHERICAL:
-                joint_turn_adjoint(h, k, j, q, dofs, qd, q_bar, qd_bar)
+                joint_turn_adjoint(e, e_bar, k, j)
             else:
-                qd_bar[j] = qd_bar[j] + h * q_bar[k]
+                e_bar.qd[j] = e_bar.qd[j] + h * e_bar.q[k]
 
     @wp.func
-    def rotation_adjoint(q: wp.array(dtype=real), k: int, phi: vec3, q_bar: wp.array(dtype=real)):
-        """Add to q_bar what a rotation phi from the left of the quaternion at q[k] is worth."""
-        e = read_quat(q, k)
-        step = quat(phi[0], phi[1], phi[2], real(0.0)) * e * (real(2.0) / wp.dot(e, e))
-        write_quat(q_bar, k, read_quat(q_bar, k) + step)
+    def rotation_adjoint(e: wp.ref[Env], e_bar: wp.ref[EnvBar], k: int, phi: vec3):
+        """Add the gradient phi by a rotation from the left of the quaternion at q[k] to e_bar.q."""
+        r = read_quat(e.q, k)
+        step = quat(phi[0], phi[1], phi[2], real(0.0)) * r * (real(2.0) / wp.dot(r, r))
+        write_quat(e_bar.q, k, read_quat(e_bar.q, k) + step)
 
-    return SimpleNamespace(**locals())
+    return exports(integrate, integrate_adjoint, rotation_adjoint, diverges, next_rates, sinc)

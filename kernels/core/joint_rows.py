@@ -1,144 +1,92 @@
-"""Rows of joints in the contact problem: limits, drives beyond their effort, dry friction.
+"""A joint's row in the contact problem: a limit, a drive beyond its effort, or dry friction.
 
 Each is one bounded row on one dof: J is the unit vector of the dof (times a sign), low <= x <= high.
 """
 
-from types import SimpleNamespace
-
 import warp as wp
 
-from ..types import DRIVE, DRY_FRICTION, LIMIT
+from ..types import DRIVE, DRY_FRICTION, LIMIT, exports
 
 
-def make_joint_rows(t, actuation, dynamics):
-    real, vec6, mat36 = t.real, t.vec6, t.mat36
-    JointRow, Root, JointRoot = t.JointRow, t.Root, t.JointRoot
-    Model, Params, ParamsBar, Dof, JointRowBar = t.Model, t.Params, t.ParamsBar, t.Dof, t.JointRowBar
-    add_row = actuation.add_row
+def make_joint_rows(t, actuation, path):
+    real, Env, EnvBar, JointRow, JointRowBar = t.real, t.Env, t.EnvBar, t.JointRow, t.JointRowBar
+    mat16 = wp.types.matrix(shape=(1, 6), dtype=real)
 
     @wp.func
-    def find_rows(
-        model: Model, params: Params, env: int, q: wp.array(dtype=real), rows: wp.array(dtype=JointRow), count: int
-    ):
-        """Add joints beyond a limit and joints with dry friction to the list; returns its new length."""
-        o = real(0.0)
-        for n in range(model.num_limited):
-            j = model.limited[n]
-            x = q[model.dof_q[j]]
-            if x < params.lower[env, j]:
-                count = add_row(model, rows, count, LIMIT, 0, j, real(1.0), o, real(wp.inf))
-            elif x > params.upper[env, j]:
-                count = add_row(model, rows, count, LIMIT, 0, j, real(-1.0), o, real(wp.inf))
-        for n in range(model.num_rubbing):
-            j = model.rubbing[n]
-            high = params.frictionloss[env, j] * model.dt
-            count = add_row(model, rows, count, DRY_FRICTION, 0, j, real(1.0), -high, high)
-        return count
+    def list_rows(e: wp.ref[Env]):
+        """Add joints beyond a limit and joints with dry friction to the list, behind the drives (actuation.py)."""
+        for n in range(e.model.num_limited):
+            j = e.model.limited[n]
+            x = e.q[e.model.dof_q[j]]
+            if x < e.params.lower[e.index, j]:
+                actuation.add_row(e, LIMIT, j, real(1.0), real(0.0), real(wp.inf))
+            elif x > e.params.upper[e.index, j]:
+                actuation.add_row(e, LIMIT, j, real(-1.0), real(0.0), real(wp.inf))
+        for n in range(e.model.num_rubbing):
+            j = e.model.rubbing[n]
+            high = e.params.frictionloss[e.index, j] * e.model.dt
+            actuation.add_row(e, DRY_FRICTION, j, real(1.0), -high, high)
 
     @wp.func
-    def row_terms(
-        model: Model, params: Params, env: int, q: wp.array(dtype=real), u: wp.array(dtype=real), row: wp.ref[JointRow]
-    ):
+    def row_terms(e: wp.ref[Env], row: wp.ref[JointRow]):
         """Bias and compliance of a row."""
         bias = real(0.0)
         cfm = real(0.0)
         j = row.dof
         if row.kind == LIMIT:
-            gap = q[model.dof_q[j]] - params.lower[env, j]
+            gap = e.q[e.model.dof_q[j]] - e.params.lower[e.index, j]
             if row.sign < real(0.0):
-                gap = params.upper[env, j] - q[model.dof_q[j]]
-            bias = params.erp[env] * gap / model.dt
-            cfm = params.cfm[env]
+                gap = e.params.upper[e.index, j] - e.q[e.model.dof_q[j]]
+            bias = e.params.erp[e.index] * gap / e.model.dt
+            cfm = e.params.cfm[e.index]
         elif row.kind == DRIVE:
             # x = h tau with tau = kp (target - q - h v) - kd v, solved for v: v + x cfm + bias = 0
-            kp, kd = actuation.drive_gains(model, params, env, row.index)
-            gain = model.dt * kp + kd
-            bias = -actuation.drive_target(model, params, env, row.index, u[row.index], q[model.dof_q[j]]) / gain
-            cfm = real(1.0) / (model.dt * gain)
+            kp, kd = actuation.drive_gains(e, row.index)
+            gain = e.model.dt * kp + kd
+            bias = -actuation.drive_target(e, row.index) / gain
+            cfm = real(1.0) / (e.model.dt * gain)
         return bias, cfm
 
     @wp.func
-    def propagate_row(
-        model: Model, params: Params, env: int, q: wp.array(dtype=real), qd: wp.array(dtype=real),
-        u: wp.array(dtype=real), k: int, row: wp.ref[JointRow], dofs: wp.array(dtype=Dof),
-        paths: wp.array2d(dtype=real), root: wp.ref[JointRoot],
-    ):  # fmt: skip
+    def joint_row(e: wp.ref[Env], k: int, row: wp.ref[JointRow]):
         """Up pass of row k; returns its entry of b."""
-        link = row.link
-        f = vec6()
-        acceleration = real(0.0)
-        depth = model.depth[link]
-        for n in range(depth):
-            d = depth - 1 - n
-            j = model.chain[link, d]
-            uj = wp.dot(f, dofs[j].S)
-            if j == row.dof:
-                uj += row.sign
-            paths[k, d] = uj
-            uD = uj * dofs[j].Dinv
-            acceleration += uD * dofs[j].u
-            f = f - dofs[j].U * uD
-        free = model.free_dof[link]
-        if free >= 0:
-            F = mat36()
-            F[0] = f
-            three = Root()
-            dynamics.substitute(F, free, dofs, three)
-            root.u = three.u[0]
-            for d in range(6):
-                root.uD[d] = three.uD[d, 0]
-            acceleration += wp.dot(root.uD, dynamics.root_forces(free, dofs))
-        bias, cfm = row_terms(model, params, env, q, u, row)
+        acceleration = path.propagate(e, e.joint_paths, k, row.link, mat16(), row.sign)
+        bias, cfm = row_terms(e, row)
         row.cfm = cfm
-        return row.sign * qd[row.dof] + acceleration * model.dt + bias
+        return row.sign * e.qd[row.dof] + acceleration[0] * e.model.dt + bias
 
     @wp.func
-    def row_terms_adjoint(
-        model: Model, params: Params, env: int, q: wp.array(dtype=real), u: wp.array(dtype=real),
-        row: wp.ref[JointRow], bar: wp.ref[JointRowBar], q_bar: wp.array(dtype=real), u_bar: wp.array(dtype=real),
-        params_bar: ParamsBar,
-    ):  # fmt: skip
-        """Of bias, compliance and bounds."""
+    def joint_row_adjoint(e: wp.ref[Env], e_bar: wp.ref[EnvBar], row: wp.ref[JointRow], bar: wp.ref[JointRowBar]):
+        """What b (J is constant), compliance and bounds depend on."""
         j = row.dof
+        e_bar.qd[j] = e_bar.qd[j] + row.sign * bar.b
         cfm_bar = bar.b * row.x + bar.E
         if row.kind == LIMIT:
-            n = model.dof_q[j]
-            per_gap = params.erp[env] / model.dt * bar.b
-            q_bar[n] = q_bar[n] + row.sign * per_gap
-            if params_bar.joints != 0:
+            n = e.model.dof_q[j]
+            per_gap = e.params.erp[e.index] / e.model.dt * bar.b
+            e_bar.q[n] = e_bar.q[n] + row.sign * per_gap
+            if e_bar.params.joints != 0:
                 if row.sign > real(0.0):
-                    params_bar.lower[env, j] = params_bar.lower[env, j] - per_gap
+                    e_bar.params.lower[e.index, j] = e_bar.params.lower[e.index, j] - per_gap
                 else:
-                    params_bar.upper[env, j] = params_bar.upper[env, j] + per_gap
-            if params_bar.touch != 0:
-                gap = q[n] - params.lower[env, j]
+                    e_bar.params.upper[e.index, j] = e_bar.params.upper[e.index, j] + per_gap
+            if e_bar.params.touch != 0:
+                gap = e.q[n] - e.params.lower[e.index, j]
                 if row.sign < real(0.0):
-                    gap = params.upper[env, j] - q[n]
-                params_bar.erp[env] = params_bar.erp[env] + gap / model.dt * bar.b
-                params_bar.cfm[env] = params_bar.cfm[env] + cfm_bar
+                    gap = e.params.upper[e.index, j] - e.q[n]
+                e_bar.params.erp[e.index] = e_bar.params.erp[e.index] + gap / e.model.dt * bar.b
+                e_bar.params.cfm[e.index] = e_bar.params.cfm[e.index] + cfm_bar
         elif row.kind == DRIVE:
             k = row.index
-            kp, kd = actuation.drive_gains(model, params, env, k)
-            gain = model.dt * kp + kd
-            target = actuation.drive_target(model, params, env, k, u[k], q[model.dof_q[j]])
-            actuation.drive_target_adjoint(model, params, env, k, u, q, -bar.b / gain, q_bar, u_bar, params_bar)
-            gain_bar = (bar.b * target - cfm_bar / model.dt) / (gain * gain)
-            actuation.damping_adjoint(model, env, k, gain_bar, params_bar)
-            if params_bar.joints != 0:
-                params_bar.effort_limit[env, k] = params_bar.effort_limit[env, k] + model.dt * bar.bound
-        elif params_bar.joints != 0:
-            params_bar.frictionloss[env, j] = params_bar.frictionloss[env, j] + model.dt * bar.bound
+            kp, kd = actuation.drive_gains(e, k)
+            gain = e.model.dt * kp + kd
+            target = actuation.drive_target(e, k)
+            actuation.drive_target_adjoint(e, e_bar, k, -bar.b / gain)
+            gain_bar = (bar.b * target - cfm_bar / e.model.dt) / (gain * gain)
+            actuation.damping_adjoint(e, e_bar, k, gain_bar)
+            if e_bar.params.joints != 0:
+                e_bar.params.effort_limit[e.index, k] = e_bar.params.effort_limit[e.index, k] + e.model.dt * bar.bound
+        elif e_bar.params.joints != 0:
+            e_bar.params.frictionloss[e.index, j] = e_bar.params.frictionloss[e.index, j] + e.model.dt * bar.bound
 
-    @wp.func
-    def joint_rows_adjoint(
-        model: Model, params: Params, env: int, q: wp.array(dtype=real), u: wp.array(dtype=real), count: int,
-        rows: wp.array(dtype=JointRow), bars: wp.array(dtype=JointRowBar), q_bar: wp.array(dtype=real),
-        qd_bar: wp.array(dtype=real), u_bar: wp.array(dtype=real), params_bar: ParamsBar,
-    ):  # fmt: skip
-        """What b and the bounds of the joints' rows depend on directly; J is constant."""
-        for k in range(count):
-            j = rows[k].dof
-            qd_bar[j] = qd_bar[j] + rows[k].sign * bars[k].b
-            row_terms_adjoint(model, params, env, q, u, rows[k], bars[k], q_bar, u_bar, params_bar)
-
-    return SimpleNamespace(**locals())
+    return exports(list_rows, row_terms, joint_row, joint_row_adjoint)

@@ -11,17 +11,14 @@ y, the reverse of a row's step is omega = -x_bar_r, b_bar_r += omega, x_bar += r
 A_bar is b_bar x^T + E; E, from the distance between x at that moment and the final x, vanishes with convergence.
 """
 
-from types import SimpleNamespace
-
 import warp as wp
 
-from ..types import LIMIT, PACK
+from ..types import LIMIT, PACK, exports
 
 
 def make_pgs(t, s):
     real, vec3, mat33, pack = t.real, t.vec3, t.mat33, t.pack
-    Model, Contact, JointRow = t.Model, t.Contact, t.JointRow
-    ContactBar, JointRowBar = t.ContactBar, t.JointRowBar
+    Env, EnvBar, Contact = t.Env, t.EnvBar, t.Contact
     larger, clip = s.larger, s.clip
     recording = t.sizes.sweeps > 0
     single = real == wp.float32
@@ -65,61 +62,59 @@ def make_pgs(t, s):
         return Ainv
 
     @wp.func
-    def prepare(
-        model: Model, num_contacts: int, num_joint_rows: int, contacts: wp.array(dtype=Contact),
-        joint_rows: wp.array(dtype=JointRow), A: wp.array2d(dtype=real), rows: wp.array2d(dtype=pack),
-        scale: wp.array(dtype=real), scale_packs: wp.array(dtype=pack), y_packs: wp.array(dtype=pack),
-    ):  # fmt: skip
+    def packs(e: wp.ref[Env]):
+        """Packs that hold all rows."""
+        return (3 * e.num_contacts + e.num_joint_rows + PACK - 1) / PACK
+
+    @wp.func
+    def prepare(e: wp.ref[Env]):
         """Scale A by columns and turn y, which is b on entry, into the solution for x = 0."""
-        count = 3 * num_contacts + num_joint_rows
-        num_packs = (count + PACK - 1) / PACK
-        for k in range(num_contacts):
-            Ainv = prepare_contact(model.pyramid, contacts[k])
+        count = 3 * e.num_contacts + e.num_joint_rows
+        num_packs = packs(e)
+        for k in range(e.num_contacts):
+            Ainv = prepare_contact(e.model.pyramid, e.contacts[k])
             for i in range(3):
-                scale[3 * k + i] = Ainv[i]
-        for k in range(num_joint_rows):
-            r = 3 * num_contacts + k
-            scale[r] = inverse(A[r, r])
-            A[r, r] = real(0.0)
-            joint_rows[k].x = real(0.0)
+                e.scale[3 * k + i] = Ainv[i]
+        for k in range(e.num_joint_rows):
+            r = 3 * e.num_contacts + k
+            e.scale[r] = inverse(e.A[r, r])
+            e.A[r, r] = real(0.0)
+            e.joint_rows[k].x = real(0.0)
         for r in range(count, num_packs * PACK):
-            scale[r] = real(0.0)
+            e.scale[r] = real(0.0)
         for c in range(num_packs):
-            factor = scale_packs[c]
-            y_packs[c] = -wp.cw_mul(y_packs[c], factor)
+            factor = e.scale_packs[c]
+            e.y_packs[c] = -wp.cw_mul(e.y_packs[c], factor)
             for r in range(count):
-                rows[r, c] = wp.cw_mul(rows[r, c], factor)
+                e.rows[r, c] = wp.cw_mul(e.rows[r, c], factor)
 
     @wp.func
-    def record(history: wp.array2d(dtype=real), sweep: int, row: int, value: real):
+    def record(e: wp.ref[Env], sweep: int, row: int, value: real):
         if wp.static(recording):
-            history[sweep, row] = value
+            e.history[sweep, row] = value
 
     @wp.func
-    def update_contact(
-        pyramid: int, contact: wp.ref[Contact], yn: real, yt: real, ys: real, sweep: int, row: int,
-        history: wp.array2d(dtype=real),
-    ):  # fmt: skip
-        """One Gauss-Seidel step of a contact; returns its new impulse, normal and two tangents.
+    def update_contact(e: wp.ref[Env], contact: wp.ref[Contact], r: int, sweep: int):
+        """One Gauss-Seidel step of the contact with rows r, r + 1, r + 2; returns its new impulse, normal and tangents.
 
         Three numbers rather than a vec3: that would go through memory, in the middle of the solver's critical path.
         """
         G = contact.G
         x = contact.x
-        xn = larger(yn - G[0, 0] * x[0] - (G[0, 1] * x[1] + G[0, 2] * x[2]), real(0.0))
+        xn = larger(e.y[r] - G[0, 0] * x[0] - (G[0, 1] * x[1] + G[0, 2] * x[2]), real(0.0))
         limit = contact.mu * xn
-        xt = yt - G[1, 2] * x[2] - G[1, 1] * x[1] - G[1, 0] * xn
-        xs = ys - G[2, 2] * x[2] - G[2, 0] * xn
-        record(history, sweep, row, xn)
-        record(history, sweep, row + 1, xt)
-        if pyramid != 0:
+        xt = e.y[r + 1] - G[1, 2] * x[2] - G[1, 1] * x[1] - G[1, 0] * xn
+        xs = e.y[r + 2] - G[2, 2] * x[2] - G[2, 0] * xn
+        record(e, sweep, r, xn)
+        record(e, sweep, r + 1, xt)
+        if e.model.pyramid != 0:
             xt = clip(xt, limit)
             xs = xs - G[2, 1] * xt
-            record(history, sweep, row + 2, xs)
+            record(e, sweep, r + 2, xs)
             xs = clip(xs, limit)
         else:
             xs = xs - G[2, 1] * x[1]
-            record(history, sweep, row + 2, xs)
+            record(e, sweep, r + 2, xs)
             rho2 = xt * xt + xs * xs
             if rho2 > limit * limit:
                 # the store keeps the compiler from computing root and quotient also for contacts that stick
@@ -130,62 +125,64 @@ def make_pgs(t, s):
         return xn, xt, xs
 
     @wp.func
-    def solve(
-        model: Model, num_contacts: int, num_joint_rows: int, rows: wp.array2d(dtype=pack),
-        contacts: wp.array(dtype=Contact), joint_rows: wp.array(dtype=JointRow), y: wp.array(dtype=real),
-        packs: wp.array(dtype=pack), history: wp.array2d(dtype=real),
-    ):  # fmt: skip
-        """Impulses contacts.x and joint_rows.x; `packs` is y in packs.
+    def within(e: wp.ref[Env], k: int, x: real):
+        """x within the bounds of a joint's row."""
+        x = wp.where(x > e.joint_rows[k].low, x, e.joint_rows[k].low)
+        return wp.where(x < e.joint_rows[k].high, x, e.joint_rows[k].high)
 
-        Returns the number of sweeps, that of those before the impulses came to rest, the last one's largest change.
-        """
-        count = 3 * num_contacts + num_joint_rows
-        num_packs = (count + PACK - 1) / PACK
+    @wp.func
+    def solve(e: wp.ref[Env]):
+        """Impulses contacts.x and joint_rows.x from A and y = b; sweeps, moving and change say how it went."""
+        prepare(e)
+        count = 3 * e.num_contacts + e.num_joint_rows
+        num_packs = packs(e)
         sweeps = int(0)
         moving = int(0)
         change = real(0.0)
-        while sweeps < model.iterations and count > 0:
+        while sweeps < e.model.iterations and count > 0:
             change = real(0.0)
-            for k in range(num_joint_rows):
-                r = 3 * num_contacts + k
-                x = y[r]
-                record(history, sweeps, r, x)
-                x = wp.where(x > joint_rows[k].low, x, joint_rows[k].low)
-                x = wp.where(x < joint_rows[k].high, x, joint_rows[k].high)
-                d = x - joint_rows[k].x
-                joint_rows[k].x = x
+            for k in range(e.num_joint_rows):
+                r = 3 * e.num_contacts + k
+                x = e.y[r]
+                record(e, sweeps, r, x)
+                x = within(e, k, x)
+                d = x - e.joint_rows[k].x
+                e.joint_rows[k].x = x
                 for c in range(num_packs):
-                    packs[c] = packs[c] - rows[r, c] * d
+                    e.y_packs[c] = e.y_packs[c] - e.rows[r, c] * d
                 change = larger(change, wp.abs(d))
-            for k in range(num_contacts):
+            for k in range(e.num_contacts):
                 r = 3 * k
-                xn, xt, xs = update_contact(model.pyramid, contacts[k], y[r], y[r + 1], y[r + 2], sweeps, r, history)
-                dn = xn - contacts[k].x[0]
-                dt = xt - contacts[k].x[1]
-                ds = xs - contacts[k].x[2]
-                contacts[k].x = vec3(xn, xt, xs)
+                xn, xt, xs = update_contact(e, e.contacts[k], r, sweeps)
+                dn = xn - e.contacts[k].x[0]
+                dt = xt - e.contacts[k].x[1]
+                ds = xs - e.contacts[k].x[2]
+                e.contacts[k].x = vec3(xn, xt, xs)
                 for c in range(num_packs):
-                    packs[c] = packs[c] - rows[r, c] * dn - rows[r + 1, c] * dt - rows[r + 2, c] * ds
+                    e.y_packs[c] = e.y_packs[c] - e.rows[r, c] * dn - e.rows[r + 1, c] * dt - e.rows[r + 2, c] * ds
                 change = larger(larger(change, wp.abs(dn)), larger(wp.abs(dt), wp.abs(ds)))
             sweeps += 1
             if change > real(0.0):
                 moving = sweeps
-            if change <= model.tolerance:
+            if change <= e.model.tolerance:
                 break
-        return sweeps, moving, change
+        e.sweeps = sweeps
+        e.moving = moving
+        e.change = change
 
     @wp.func
-    def impulse_after(pyramid: int, mu: real, history: wp.array2d(dtype=real), sweep: int, r: int):
-        """The impulse of the contact with rows r, r + 1, r + 2 after a sweep; zero before the first."""
+    def impulse_after(e: wp.ref[Env], k: int, sweep: int):
+        """The impulse of contact k after a sweep; zero before the first."""
+        r = 3 * k
         xn = real(0.0)
         xt = real(0.0)
         xs = real(0.0)
         if sweep >= 0:
-            xn = history[sweep, r]
-            xt = history[sweep, r + 1]
-            xs = history[sweep, r + 2]
-            limit = mu * xn
-            if pyramid != 0:
+            xn = e.history[sweep, r]
+            xt = e.history[sweep, r + 1]
+            xs = e.history[sweep, r + 2]
+            limit = e.contacts[k].mu * xn
+            if e.model.pyramid != 0:
                 xt = clip(xt, limit)
                 xs = clip(xs, limit)
             else:
@@ -197,24 +194,25 @@ def make_pgs(t, s):
         return xn, xt, xs
 
     @wp.func
-    def update_contact_adjoint(
-        pyramid: int, contact: wp.ref[Contact], bar: wp.ref[ContactBar], yn: real, yt: real, ys: real, x_bar: vec3
-    ):
-        """From x_bar after a contact's step (scaled): omega of its rows, and the own part of x_bar before the step.
-
-        yn, yt, ys: what the step led to before the projection.
-        """
-        G = contact.G
-        Ainv = contact.Ainv
-        mu = contact.mu
+    def update_contact_adjoint(e: wp.ref[Env], e_bar: wp.ref[EnvBar], k: int, sweep: int):
+        """From x_bar after a contact's step (scaled): omega of its rows, and the own part of x_bar before the step."""
+        r = 3 * k
+        G = e.contacts[k].G
+        Ainv = e.contacts[k].Ainv
+        mu = e.contacts[k].mu
+        # what the step led to before the projection
+        yn = e.history[sweep, r]
+        yt = e.history[sweep, r + 1]
+        ys = e.history[sweep, r + 2]
+        mu_bar = real(0.0)
         limit = mu * yn
-        tn = x_bar[0]
-        tt = x_bar[1]
-        ts = x_bar[2]
+        tn = e_bar.x[r]
+        tt = e_bar.x[r + 1]
+        ts = e_bar.x[r + 2]
         on = real(0.0)
         ot = real(0.0)
         os = real(0.0)
-        if pyramid != 0:
+        if e.model.pyramid != 0:
             if wp.abs(ys) < limit:
                 os = -ts
                 tn += G[0, 2] * os
@@ -222,15 +220,15 @@ def make_pgs(t, s):
             else:
                 side = wp.sign(ys) * ts * inverse(Ainv[2])
                 tn += mu * side * Ainv[0]
-                bar.mu = bar.mu + side * yn
+                mu_bar += side * yn
             if wp.abs(yt) < limit:
                 ot = -tt
                 tn += G[0, 1] * ot
             else:
                 side = wp.sign(yt) * tt * inverse(Ainv[1])
                 tn += mu * side * Ainv[0]
-                bar.mu = bar.mu + side * yn
-            tt = real(0.0)  # each tangent starts anew, but for what the other one saw of it
+                mu_bar += side * yn
+            tt = real(0.0)  # each tangent starts from zero, except for what the other one saw of it
             ts = G[2, 1] * ot
         else:
             rho2 = yt * yt + ys * ys
@@ -243,7 +241,7 @@ def make_pgs(t, s):
                 ts = (ts - es * along) * (limit / rho)
                 along = along * inverse(Ainv[1])
                 tn += mu * along * Ainv[0]
-                bar.mu = bar.mu + yn * along
+                mu_bar += yn * along
             ot = -tt
             os = -ts
             tn += G[0, 1] * ot + G[0, 2] * os
@@ -253,151 +251,139 @@ def make_pgs(t, s):
             on = -tn
             tt += G[1, 0] * on
             ts += G[2, 0] * on
-        bar.b = bar.b + vec3(on, ot, os)
+        e_bar.contacts[k].mu = e_bar.contacts[k].mu + mu_bar
+        e_bar.contacts[k].b = e_bar.contacts[k].b + vec3(on, ot, os)
         return vec3(on, ot, os), vec3(G[0, 0] * on, tt, ts)
 
     @wp.func
     def share(dx: real, x: real):
-        """dx as a part of x, the impulse that it belongs to; a large number if there is none in the end."""
+        """dx as a share of x, the final impulse; a large number if that is zero."""
         return wp.where(dx == real(0.0), real(0.0), dx / (x + TINY))
 
     @wp.func
-    def step_back(
-        pyramid: int, contact: wp.ref[Contact], sweep: int, r: int, omega: vec3, num_packs: int, moved: real,
-        history: wp.array2d(dtype=real), dx: wp.array(dtype=real), dx_packs: wp.array(dtype=pack),
-        E: wp.array2d(dtype=real), E_packs: wp.array2d(dtype=pack),
-    ):  # fmt: skip
-        """Put dx back to before a contact's step and add the step to E; returns how large dx has been beside x.
+    def step_back(e: wp.ref[Env], e_bar: wp.ref[EnvBar], k: int, sweep: int, omega: vec3, num_packs: int):
+        """Put dx back to before a contact's step and add the step to E; returns dx as a share of x.
 
         The steps' lengths depend on A too: a_n is a multiple of A_nn, the tangents' is 0.6 (A_tt + A_ss) or, in the
         pyramid, their own diagonal.
         """
-        x = contact.x
-        n0, t0, s0 = impulse_after(pyramid, contact.mu, history, sweep - 1, r)
+        r = 3 * k
+        x = e.contacts[k].x
+        n0, t0, s0 = impulse_after(e, k, sweep - 1)
         dn = n0 - x[0]
         dt = t0 - x[1]
         ds = s0 - x[2]
-        dx[r] = dn
-        dx[r + 1] = dt
-        dx[r + 2] = ds
+        e_bar.dx[r] = dn
+        e_bar.dx[r + 1] = dt
+        e_bar.dx[r + 2] = ds
         for c in range(num_packs):
-            d = dx_packs[c]
-            E_packs[r, c] = E_packs[r, c] + d * omega[0]
-            E_packs[r + 1, c] = E_packs[r + 1, c] + d * omega[1]
-            E_packs[r + 2, c] = E_packs[r + 2, c] + d * omega[2]
+            d = e_bar.dx_packs[c]
+            e_bar.E_packs[r, c] = e_bar.E_packs[r, c] + d * omega[0]
+            e_bar.E_packs[r + 1, c] = e_bar.E_packs[r + 1, c] + d * omega[1]
+            e_bar.E_packs[r + 2, c] = e_bar.E_packs[r + 2, c] + d * omega[2]
         # the tangents' step came after the normal's, in the pyramid one after the other
-        rise = history[sweep, r] - n0
-        E[r + 1, r] = E[r + 1, r] + omega[1] * rise
-        E[r + 2, r] = E[r + 2, r] + omega[2] * rise
-        to_t = omega[1] * (history[sweep, r + 1] - t0)
-        to_s = omega[2] * (history[sweep, r + 2] - s0)
-        if pyramid != 0:
-            turn = clip(history[sweep, r + 1], contact.mu * history[sweep, r]) - t0
-            E[r + 2, r + 1] = E[r + 2, r + 1] + omega[2] * turn
+        rise = e.history[sweep, r] - n0
+        e_bar.E[r + 1, r] = e_bar.E[r + 1, r] + omega[1] * rise
+        e_bar.E[r + 2, r] = e_bar.E[r + 2, r] + omega[2] * rise
+        to_t = omega[1] * (e.history[sweep, r + 1] - t0)
+        to_s = omega[2] * (e.history[sweep, r + 2] - s0)
+        if e.model.pyramid != 0:
+            turn = clip(e.history[sweep, r + 1], e.contacts[k].mu * e.history[sweep, r]) - t0
+            e_bar.E[r + 2, r + 1] = e_bar.E[r + 2, r + 1] + omega[2] * turn
         else:
             to_t = real(0.6) * (to_t + to_s)
             to_s = to_t
-        E[r, r] = E[r, r] + omega[0] * rise * inverse(contact.G[0, 0] + real(1.0))
-        E[r + 1, r + 1] = E[r + 1, r + 1] + to_t
-        E[r + 2, r + 2] = E[r + 2, r + 2] + to_s
-        return larger(moved, share(larger(wp.abs(dn), larger(wp.abs(dt), wp.abs(ds))), x[0]))
+        e_bar.E[r, r] = e_bar.E[r, r] + omega[0] * rise * inverse(e.contacts[k].G[0, 0] + real(1.0))
+        e_bar.E[r + 1, r + 1] = e_bar.E[r + 1, r + 1] + to_t
+        e_bar.E[r + 2, r + 2] = e_bar.E[r + 2, r + 2] + to_s
+        return share(larger(wp.abs(dn), larger(wp.abs(dt), wp.abs(ds))), x[0])
 
     @wp.func
-    def update_row_adjoint(row: wp.ref[JointRow], bar: wp.ref[JointRowBar], y: real, x_bar: real, scale: real):
-        """omega of a joint's row; a row at its bound hands x_bar to the bound."""
-        o = real(0.0)
-        if y > row.low and y < row.high:
-            o = -x_bar
-            bar.b = bar.b + o
-        elif row.kind != LIMIT:
-            bar.bound = bar.bound + wp.where(y >= row.high, x_bar, -x_bar) * inverse(scale)
-        return o
+    def update_row_adjoint(e: wp.ref[Env], e_bar: wp.ref[EnvBar], k: int, sweep: int):
+        """omega of a joint's row; a row at its bound passes x_bar to the bound."""
+        r = 3 * e.num_contacts + k
+        y = e.history[sweep, r]
+        x_bar = e_bar.x[r]
+        omega = real(0.0)
+        if y > e.joint_rows[k].low and y < e.joint_rows[k].high:
+            omega = -x_bar
+            e_bar.joint_rows[k].b = e_bar.joint_rows[k].b + omega
+        elif e.joint_rows[k].kind != LIMIT:
+            bound_bar = wp.where(y >= e.joint_rows[k].high, x_bar, -x_bar) * inverse(e.scale[r])
+            e_bar.joint_rows[k].bound = e_bar.joint_rows[k].bound + bound_bar
+        return omega
 
     @wp.func
-    def solve_adjoint(
-        model: Model, num_contacts: int, num_joint_rows: int, sweeps: int, moving: int, rows: wp.array2d(dtype=pack),
-        scale: wp.array(dtype=real), contacts: wp.array(dtype=Contact), joint_rows: wp.array(dtype=JointRow),
-        history: wp.array2d(dtype=real), x_bar: wp.array(dtype=real), x_bar_packs: wp.array(dtype=pack),
-        dx: wp.array(dtype=real), dx_packs: wp.array(dtype=pack), E: wp.array2d(dtype=real),
-        E_packs: wp.array2d(dtype=pack), contact_bars: wp.array(dtype=ContactBar),
-        joint_row_bars: wp.array(dtype=JointRowBar),
-    ):  # fmt: skip
-        """Reverse the sweeps, from the scaled x_bar: leaves b_bar in the bars, and E."""
-        count = 3 * num_contacts + num_joint_rows
-        num_packs = (count + PACK - 1) / PACK
+    def matters(e: wp.ref[Env], e_bar: wp.ref[EnvBar]):
+        """Whether E is more than rounding compared with b_bar x^T; its diagonal, for the compliances, goes to the bars."""
+        found = bool(False)
+        for k in range(e.num_contacts):
+            e_bar.contacts[k].E = e_bar.E[3 * k, 3 * k]
+            b = e_bar.contacts[k].b
+            if e_bar.contacts[k].weight > NEGLIGIBLE * larger(wp.abs(b[0]), larger(wp.abs(b[1]), wp.abs(b[2]))):
+                found = True
+        for k in range(e.num_joint_rows):
+            r = 3 * e.num_contacts + k
+            e_bar.joint_rows[k].E = e_bar.E[r, r]
+            if e_bar.joint_rows[k].weight > NEGLIGIBLE * wp.abs(e_bar.joint_rows[k].b):
+                found = True
+        e_bar.with_E = found
+
+    @wp.func
+    def solve_adjoint(e: wp.ref[Env], e_bar: wp.ref[EnvBar]):
+        """Reverse the sweeps, from the scaled x_bar: leaves b_bar in the bars, E, and whether E matters."""
+        count = 3 * e.num_contacts + e.num_joint_rows
+        num_packs = packs(e)
         start = real(0.0)
         for r in range(count):
-            start = larger(start, wp.abs(x_bar[r]))
+            start = larger(start, wp.abs(e_bar.x[r]))
         for c in range(num_packs):
-            dx_packs[c] = pack()
+            e_bar.dx_packs[c] = pack()
             for r in range(count):
-                E_packs[r, c] = pack()
-        for k in range(num_contacts):
-            contact_bars[k].weight = real(0.0)
-        for k in range(num_joint_rows):
-            joint_row_bars[k].weight = real(0.0)
+                e_bar.E_packs[r, c] = pack()
+        for k in range(e.num_contacts):
+            e_bar.contacts[k].weight = real(0.0)
+        for k in range(e.num_joint_rows):
+            e_bar.joint_rows[k].weight = real(0.0)
         moved = real(0.0)
-        for n in range(sweeps):
-            sweep = sweeps - 1 - n
+        for n in range(e.sweeps):
+            sweep = e.sweeps - 1 - n
             largest = real(0.0)
-            for m in range(num_contacts):
-                k = num_contacts - 1 - m
+            for m in range(e.num_contacts):
+                k = e.num_contacts - 1 - m
                 r = 3 * k
-                o, own = update_contact_adjoint(
-                    model.pyramid, contacts[k], contact_bars[k], history[sweep, r], history[sweep, r + 1],
-                    history[sweep, r + 2], vec3(x_bar[r], x_bar[r + 1], x_bar[r + 2]),
-                )  # fmt: skip
+                o, own = update_contact_adjoint(e, e_bar, k, sweep)
                 for c in range(num_packs):
-                    x_bar_packs[c] = x_bar_packs[c] + rows[r, c] * o[0] + rows[r + 1, c] * o[1] + rows[r + 2, c] * o[2]
-                x_bar[r] = own[0]
-                x_bar[r + 1] = own[1]
-                x_bar[r + 2] = own[2]
-                most = larger(wp.abs(o[0]), larger(wp.abs(o[1]), wp.abs(o[2])))
-                if sweep < moving:
-                    moved = step_back(
-                        model.pyramid, contacts[k], sweep, r, o, num_packs, moved, history, dx, dx_packs, E, E_packs
+                    e_bar.x_packs[c] = (
+                        e_bar.x_packs[c] + e.rows[r, c] * o[0] + e.rows[r + 1, c] * o[1] + e.rows[r + 2, c] * o[2]
                     )
-                    contact_bars[k].weight = larger(contact_bars[k].weight, most * moved)
+                e_bar.x[r] = own[0]
+                e_bar.x[r + 1] = own[1]
+                e_bar.x[r + 2] = own[2]
+                most = larger(wp.abs(o[0]), larger(wp.abs(o[1]), wp.abs(o[2])))
+                if sweep < e.moving:
+                    moved = larger(moved, step_back(e, e_bar, k, sweep, o, num_packs))
+                    e_bar.contacts[k].weight = larger(e_bar.contacts[k].weight, most * moved)
                 largest = larger(largest, most)
-            for m in range(num_joint_rows):
-                k = num_joint_rows - 1 - m
-                r = 3 * num_contacts + k
-                omega = update_row_adjoint(joint_rows[k], joint_row_bars[k], history[sweep, r], x_bar[r], scale[r])
+            for m in range(e.num_joint_rows):
+                k = e.num_joint_rows - 1 - m
+                r = 3 * e.num_contacts + k
+                omega = update_row_adjoint(e, e_bar, k, sweep)
                 for c in range(num_packs):
-                    x_bar_packs[c] = x_bar_packs[c] + rows[r, c] * omega
-                x_bar[r] = real(0.0)
-                if sweep < moving:
+                    e_bar.x_packs[c] = e_bar.x_packs[c] + e.rows[r, c] * omega
+                e_bar.x[r] = real(0.0)
+                if sweep < e.moving:
                     for c in range(num_packs):
-                        E_packs[r, c] = E_packs[r, c] + dx_packs[c] * omega
+                        e_bar.E_packs[r, c] = e_bar.E_packs[r, c] + e_bar.dx_packs[c] * omega
                     before = real(0.0)
                     if sweep > 0:
-                        before = history[sweep - 1, r]
-                        before = wp.where(before > joint_rows[k].low, before, joint_rows[k].low)
-                        before = wp.where(before < joint_rows[k].high, before, joint_rows[k].high)
-                    dx[r] = before - joint_rows[k].x
-                    moved = larger(moved, share(wp.abs(dx[r]), wp.abs(joint_rows[k].x)))
-                    joint_row_bars[k].weight = larger(joint_row_bars[k].weight, wp.abs(omega) * moved)
+                        before = within(e, k, e.history[sweep - 1, r])
+                    e_bar.dx[r] = before - e.joint_rows[k].x
+                    moved = larger(moved, share(wp.abs(e_bar.dx[r]), wp.abs(e.joint_rows[k].x)))
+                    e_bar.joint_rows[k].weight = larger(e_bar.joint_rows[k].weight, wp.abs(omega) * moved)
                 largest = larger(largest, wp.abs(omega))
             if largest <= start * VANISHED:
                 break  # not only saves time: subnormal numbers are slow
+        matters(e, e_bar)
 
-    @wp.func
-    def matters(
-        num_contacts: int, num_joint_rows: int, contact_bars: wp.array(dtype=ContactBar),
-        joint_row_bars: wp.array(dtype=JointRowBar), E: wp.array2d(dtype=real),
-    ):  # fmt: skip
-        """Whether E is more than rounding beside b_bar x^T; hands its diagonal, the compliances' part, to the bars."""
-        found = bool(False)
-        for k in range(num_contacts):
-            contact_bars[k].E = E[3 * k, 3 * k]
-            b = contact_bars[k].b
-            if contact_bars[k].weight > NEGLIGIBLE * larger(wp.abs(b[0]), larger(wp.abs(b[1]), wp.abs(b[2]))):
-                found = True
-        for k in range(num_joint_rows):
-            r = 3 * num_contacts + k
-            joint_row_bars[k].E = E[r, r]
-            if joint_row_bars[k].weight > NEGLIGIBLE * wp.abs(joint_row_bars[k].b):
-                found = True
-        return found
-
-    return SimpleNamespace(**locals())
+    return exports(solve, solve_adjoint)

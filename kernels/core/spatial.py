@@ -1,8 +1,8 @@
 """Spatial algebra on world-aligned 6-vectors (angular part first) and packed symmetric matrices."""
 
-from types import SimpleNamespace
-
 import warp as wp
+
+from ..types import exports
 
 
 def make_spatial(t):
@@ -213,4 +213,8 @@ def make_spatial(t):
             wp.dot(k0, i4) - wp.dot(k1, i3),
         )
 
-    return SimpleNamespace(**locals())
+    return exports(
+        larger, clip, spatial, angular, linear, cross_motion, cross_force, wrench, velocity_at, shift_force,
+        rotate_inertia, sym3_mul, rigid_inertia, rigid_mul, sym6_angular, sym6_linear, sym6_mul, shift_inertia,
+        sym6_outer, sym6_outers, sym6_cross,
+    )  # fmt: skip

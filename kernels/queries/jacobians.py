@@ -9,17 +9,18 @@ from functools import cache
 
 import warp as wp
 
-from ..rollout import make_stages, module_options
+from ..rollout import KERNEL, module_options
+from ..step import make_step
 from ..types import FREE, SPHERICAL, Sizes
 
 
 @cache
 def make_jacobians(real, sizes: Sizes):
-    stages = make_stages(real, sizes)
-    t, step, adjoint, kinematics = stages.t, stages.step, stages.step.adjoint, stages.kinematics
+    s = make_step(real, sizes)
+    t, sinc, read_quat = s.t, s.integrate.sinc, s.kinematics.read_quat
     vec3, quat = t.vec3, t.quat
-    Model, Params, ParamsBar, Memory, MemoryBar, Dof = (
-        t.Model, t.Params, t.ParamsBar, step.Memory, adjoint.MemoryBar, t.Dof
+    Model, Params, ParamsBar, Env, EnvBar, Memory, MemoryBar = (
+        t.Model, t.Params, t.ParamsBar, t.Env, t.EnvBar, t.Memory, t.MemoryBar
     )  # fmt: skip
 
     @wp.func
@@ -27,9 +28,9 @@ def make_jacobians(real, sizes: Sizes):
         """d(next rotation)/d(rotation) = exp(h w), and d(next rotation)/dw = h times its left Jacobian."""
         f2 = wp.dot(w, w) * h * h
         # (1 - cos f) / f^2 = sinc(f / 2)^2 / 2 and (f - sin f) / f^3, without the cancellation near zero
-        half = stages.integrate.sinc(f2 * real(0.25))
+        half = sinc(f2 * real(0.25))
         b = real(0.5) * half * half
-        a = stages.integrate.sinc(f2)
+        a = sinc(f2)
         c = (
             real(1.0)
             / real(6.0)
@@ -43,34 +44,35 @@ def make_jacobians(real, sizes: Sizes):
         return I + X * a + XX * b, (I + X * b + XX * c) * h
 
     @wp.func
-    def rotation_part(q: wp.array(dtype=real), k: int, q_bar: wp.array(dtype=real)):
+    def rotation_part(e: wp.ref[Env], e_bar: wp.ref[EnvBar], k: int):
         """Gradient for a rotation from the left of the quaternion at q[k]."""
-        e = kinematics.read_quat(q, k)
-        x = kinematics.read_quat(q_bar, k) * quat(-e[0], -e[1], -e[2], e[3])
+        r = read_quat(e.q, k)
+        x = read_quat(e_bar.q, k) * quat(-r[0], -r[1], -r[2], r[3])
         return vec3(x[0], x[1], x[2]) * real(0.5)
 
     @wp.func
-    def to_tangent(model: Model, q: wp.array(dtype=real), q_bar: wp.array(dtype=real), row: wp.array(dtype=real)):
-        """The first nv entries of a row of A from the gradient of q."""
-        for i in range(1, model.num_links):
-            j = model.v_start[i]
-            k = model.q_start[i]
-            if model.joint_type[i] == FREE:
+    def to_tangent(e: wp.ref[Env], e_bar: wp.ref[EnvBar], row: wp.array(dtype=real)):
+        """The first nv entries of a row of A from the gradient by q."""
+        for i in range(1, e.model.num_links):
+            j = e.model.v_start[i]
+            k = e.model.q_start[i]
+            if e.model.joint_type[i] == FREE:
                 for n in range(3):
-                    row[j + n] = q_bar[k + n]
+                    row[j + n] = e_bar.q[k + n]
                 k += 3
                 j += 3
-            if model.joint_type[i] == FREE or model.joint_type[i] == SPHERICAL:
-                phi = rotation_part(q, k, q_bar)
+            if e.model.joint_type[i] == FREE or e.model.joint_type[i] == SPHERICAL:
+                phi = rotation_part(e, e_bar, k)
                 for n in range(3):
                     row[j + n] = phi[n]
             else:
-                row[j] = q_bar[k]
+                row[j] = e_bar.q[k]
 
     @wp.func
-    def turned_rows(j: int, nv: int, h: real, w: vec3, A: wp.array2d(dtype=real), B: wp.array2d(dtype=real)):
-        """Rows j, j + 1, j + 2 of the positions: a rotation that turns at rate w."""
-        R, J = turn_jacobians(w, h)
+    def turned_rows(e: wp.ref[Env], j: int, A: wp.array2d(dtype=real), B: wp.array2d(dtype=real)):
+        """Rows j, j + 1, j + 2 of the positions: a rotation that turns at the new rates."""
+        nv = e.model.num_dofs
+        R, J = turn_jacobians(s.integrate.next_rates(e, j), e.model.dt)
         for c in range(2 * nv):
             x = J @ vec3(A[nv + j, c], A[nv + j + 1, c], A[nv + j + 2, c])
             if c >= j and c < j + 3:
@@ -84,7 +86,9 @@ def make_jacobians(real, sizes: Sizes):
                 B[j + n, c] = x[n]
 
     @wp.func
-    def straight_row(j: int, nv: int, h: real, A: wp.array2d(dtype=real), B: wp.array2d(dtype=real)):
+    def straight_row(e: wp.ref[Env], j: int, A: wp.array2d(dtype=real), B: wp.array2d(dtype=real)):
+        h = e.model.dt
+        nv = e.model.num_dofs
         for c in range(2 * nv):
             A[j, c] = h * A[nv + j, c]
         A[j, j] = A[j, j] + real(1.0)
@@ -92,25 +96,19 @@ def make_jacobians(real, sizes: Sizes):
             B[j, c] = h * B[nv + j, c]
 
     @wp.func
-    def position_rows(
-        model: Model, qd: wp.array(dtype=real), dofs: wp.array(dtype=Dof), A: wp.array2d(dtype=real),
-        B: wp.array2d(dtype=real),
-    ):  # fmt: skip
-        h = model.dt
-        nv = model.num_dofs
-        for i in range(1, model.num_links):
-            j = model.v_start[i]
-            if model.joint_type[i] == FREE:
+    def position_rows(e: wp.ref[Env], A: wp.array2d(dtype=real), B: wp.array2d(dtype=real)):
+        for i in range(1, e.model.num_links):
+            j = e.model.v_start[i]
+            if e.model.joint_type[i] == FREE:
                 for n in range(3):
-                    straight_row(j + n, nv, h, A, B)
+                    straight_row(e, j + n, A, B)
                 j += 3
-            if model.joint_type[i] == FREE or model.joint_type[i] == SPHERICAL:
-                w = vec3(qd[j] + dofs[j].dqd, qd[j + 1] + dofs[j + 1].dqd, qd[j + 2] + dofs[j + 2].dqd)
-                turned_rows(j, nv, h, w, A, B)
+            if e.model.joint_type[i] == FREE or e.model.joint_type[i] == SPHERICAL:
+                turned_rows(e, j, A, B)
             else:
-                straight_row(j, nv, h, A, B)
+                straight_row(e, j, A, B)
 
-    @wp.kernel(module="unique", enable_backward=False, module_options=module_options())
+    @wp.kernel(**KERNEL, module_options=module_options())
     def jacobians(
         model: Model, params: Params, first: int, q: wp.array2d(dtype=real), qd: wp.array2d(dtype=real),
         u: wp.array2d(dtype=real), q_bar: wp.array2d(dtype=real), qd_bar: wp.array2d(dtype=real),
@@ -118,14 +116,20 @@ def make_jacobians(real, sizes: Sizes):
     ):  # fmt: skip
         """A (2 nv, 2 nv) and B (2 nv, nu) per environment come in as zeros; q_bar and qd_bar are scratch."""
         env = first + wp.tid()
+        e = Env()
         memory = Memory()
+        t.enter(e, memory, model, params, env)
+        e_bar = EnvBar()
         memory_bar = MemoryBar()
-        work = step.view(memory)
-        bar = adjoint.view_bar(memory_bar)
-        work.history = bar.history
+        t.enter_bar(e, e_bar, memory_bar, params_bar)
+        e.q = q[env]
+        e.qd = qd[env]
+        e.u = u[env]
+        e_bar.q = q_bar[env]
+        e_bar.qd = qd_bar[env]
         nv = model.num_dofs
-        counts = step.evaluate(model, params, env, q[env], qd[env], u[env], work)
-        if stages.integrate.runaway(model, qd[env], work.dofs):
+        s.evaluate(e)
+        if s.integrate.diverges(e):
             for j in range(2 * nv):
                 A[env, j, j] = real(1.0)  # the step leaves such a state alone
         else:
@@ -135,14 +139,12 @@ def make_jacobians(real, sizes: Sizes):
                 for j in range(nv):
                     qd_bar[env, j] = real(0.0)
                 qd_bar[env, r] = real(1.0)
-                adjoint.clear_contacts(counts.contacts, bar.contacts)
-                adjoint.evaluate_adjoint(
-                    model, params, env, q[env], qd[env], u[env], work, counts, bar, q_bar[env], qd_bar[env],
-                    B[env, nv + r], params_bar,
-                )  # fmt: skip
-                to_tangent(model, q[env], q_bar[env], A[env, nv + r])
+                e_bar.u = B[env, nv + r]
+                s.rows.clear_contacts(e, e_bar)
+                s.evaluate_adjoint(e, e_bar)
+                to_tangent(e, e_bar, A[env, nv + r])
                 for j in range(nv):
                     A[env, nv + r, nv + j] = qd_bar[env, j]
-            position_rows(model, qd[env], work.dofs, A[env], B[env])
+            position_rows(e, A[env], B[env])
 
     return jacobians

@@ -9,17 +9,11 @@ from types import MappingProxyType
 import torch
 import warp as wp
 
+from ..kernels.queries.contacts import make_contacts, make_contacts_adjoint
 from ..kernels.queries.diagnostics import make_diagnostics
+from ..kernels.queries.dynamics import make_forward_dynamics, make_forward_dynamics_adjoint, make_mass_matrix
 from ..kernels.queries.jacobians import make_jacobians
-from ..kernels.queries.queries import (
-    make_contacts,
-    make_contacts_adjoint,
-    make_forward_dynamics,
-    make_forward_dynamics_adjoint,
-    make_link_poses,
-    make_link_poses_adjoint,
-    make_mass_matrix,
-)
+from ..kernels.queries.poses import make_link_poses, make_link_poses_adjoint
 from ..kernels.rollout import make_rollout, make_rollout_adjoint
 from ..kernels.types import Sizes, make_arguments
 from ..model import JointType, Model
@@ -132,7 +126,7 @@ class Batch:
     # -- inner workings
 
     def _default_params(self, erp: float, cfm: float) -> dict[str, torch.Tensor]:
-        values = parameters.defaults(self.model, erp, cfm)
+        values = parameters.defaults(self.model, erp=erp, cfm=cfm)
         return {
             name: self._like.new_tensor(value.copy()).expand(self.num_envs, *value.shape)
             for name, value in values.items()

@@ -1,45 +1,103 @@
-"""The physical parameters that may differ between environments, their shapes and their default values."""
+"""The table of physical parameters. Structs of the kernels, checks, default values and documentation come from it.
+
+To add a parameter: one row here, an attribute of Model that it starts from, and its use in a stage of kernels/.
+"""
 
 from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
 
 import numpy as np
 
 from ..model import Model
 
-# name: shape per environment in terms of the model's counts
-SHAPES: dict[str, tuple[int | str, ...]] = {
-    "gravity": (3,),  # m/s^2
-    "mass": ("links",),  # kg
-    "com": ("links", 3),  # m, in the link's frame
-    "inertia": ("links", 3, 3),  # kg m^2, about the com, link axes
-    "joint_pos": ("links", 3),  # m, in the parent link's frame
-    "joint_quat": ("links", 4),  # xyzw
-    "armature": ("nv",),  # kg m^2 or kg
-    "damping": ("nv",),  # N m s or N s/m
-    "stiffness": ("nv",),  # N m/rad or N/m
-    "frictionloss": ("nv",),  # N m or N
-    "lower": ("nv",),  # rad or m
-    "upper": ("nv",),
-    "kp": ("nu",),  # N m/rad or N/m
-    "kd": ("nu",),  # N m s or N s/m
-    "effort_limit": ("nu",),  # N m or N
-    "friction": ("pairs",),  # of the two shapes of a collision pair together
-    "restitution": ("pairs",),
-    "shape_pos": ("shapes", 3),  # m, in the link's frame
-    "shape_size": ("shapes", 3),  # m, see model.ShapeType
-    "erp": (1,),  # share of the penetration removed per step
-    "cfm": (1,),  # 1/kg, compliance of contact normals and joint limits
-}
 
-# what the adjoint kernels compute together
-GROUPS: dict[str, tuple[str, ...]] = {
-    "bodies": ("mass", "com", "inertia"),
-    "placements": ("joint_pos", "joint_quat"),
-    "joints": (
-        "gravity", "armature", "damping", "stiffness", "frictionloss", "lower", "upper", "kp", "kd", "effort_limit",
+@dataclass(frozen=True)
+class Parameter:
+    """One row of the table: a quantity that may differ between environments and that gradients can be asked for."""
+
+    name: str
+    shape: tuple[int | str, ...]  # of one environment: counts of the model, then the axes of one value
+    unit: str
+    group: str  # gradients of one group are computed together
+    meaning: str
+    signed: bool = False  # False: negative values are refused
+    infinite: bool = False  # True: inf means that there is no limit
+    # what it starts from: Model's attribute, if not of the same name, or a function of the model; None: an option
+    source: str | Callable[[Model], object] | None = ""
+    device: str = ""  # name in the kernels' Params, if another
+    device_bar: str = ""  # name in the kernels' ParamsBar, if another
+
+    @property
+    def counts(self) -> tuple[str, ...]:
+        """Axes whose length depends on the model."""
+        return tuple(n for n in self.shape if isinstance(n, str))
+
+    @property
+    def value_shape(self) -> tuple[int, ...]:
+        """Axes of one value: () for a number, (3,) for a vector, (3, 3) for a matrix."""
+        inner = tuple(n for n in self.shape if isinstance(n, int))
+        return () if inner == (1,) else inner
+
+
+def _shape_sizes(model: Model) -> list[np.ndarray]:
+    """Sizes of the shapes as three numbers each."""
+    return [np.pad(np.ravel(shape.size), (0, 3 - np.size(shape.size))) for shape in model.shapes]
+
+
+_ROWS = (
+    Parameter("gravity", (3,), "m/s²", "joints", "acceleration of free fall, world axes", signed=True),
+    Parameter("mass", ("links",), "kg", "bodies", "of each link"),
+    Parameter("com", ("links", 3), "m", "bodies", "centre of mass in the link's frame", signed=True),
+    Parameter(
+        "inertia", ("links", 3, 3), "kg m²", "bodies", "about the centre of mass, in the link's axes; symmetric",
+        signed=True,
     ),
-    "touch": ("friction", "restitution", "shape_pos", "shape_size", "erp", "cfm"),
-}  # fmt: skip
+    Parameter(
+        "joint_pos", ("links", 3), "m", "placements", "origin of the joint in the parent link's frame", signed=True
+    ),
+    Parameter(
+        "joint_quat", ("links", 4), "1", "placements",
+        "orientation of the joint in the parent link's frame, xyzw, of unit length", signed=True, device="joint_rot",
+        device_bar="joint_turn",
+    ),
+    Parameter("armature", ("nv",), "kg m² or kg", "joints", "rotor inertia seen at the joint"),
+    Parameter("damping", ("nv",), "N m s/rad or N s/m", "joints", "viscous friction of the joint"),
+    Parameter("stiffness", ("nv",), "N m/rad or N/m", "joints", "spring of the joint, about `model.spring_ref`"),
+    Parameter("frictionloss", ("nv",), "N m or N", "joints", "dry friction of the joint"),
+    Parameter("lower", ("nv",), "rad or m", "joints", "joint limit; -inf: none", signed=True, infinite=True),
+    Parameter("upper", ("nv",), "rad or m", "joints", "joint limit; inf: none", signed=True, infinite=True),
+    Parameter("kp", ("nu",), "N m/rad or N/m", "joints", "position gain of a drive"),
+    Parameter("kd", ("nu",), "N m s/rad or N s/m", "joints", "velocity gain of a drive"),
+    Parameter(
+        "effort_limit", ("nu",), "N m or N", "joints", "largest force of a drive; inf: none", infinite=True,
+        source="effort",
+    ),
+    Parameter(
+        "friction", ("pairs",), "1", "touch", "Coulomb coefficient of a collision pair, of both shapes together",
+        source="pair_friction",
+    ),
+    Parameter(
+        "restitution", ("pairs",), "1", "touch", "share of the approach speed that a collision pair gives back",
+        source="pair_restitution",
+    ),
+    Parameter(
+        "shape_pos", ("shapes", 3), "m", "touch", "origin of a shape in its link's frame", signed=True,
+        source=lambda model: [shape.pos for shape in model.shapes],
+    ),
+    Parameter(
+        "shape_size", ("shapes", 3), "m", "touch", "see `ShapeType`; unused entries are zero", source=_shape_sizes
+    ),
+    Parameter(
+        "erp", (1,), "1", "touch", "share of a penetration or limit violation that is removed per step", source=None
+    ),
+    Parameter("cfm", (1,), "1/kg", "touch", "compliance of contact normals and joint limits", source=None),
+)  # fmt: skip
+PARAMETERS: dict[str, Parameter] = {row.name: row for row in _ROWS}
+GROUPS: dict[str, tuple[str, ...]] = {
+    group: tuple(row.name for row in _ROWS if row.group == group) for group in dict.fromkeys(row.group for row in _ROWS)
+}
 
 
 def shapes(model: Model) -> dict[str, tuple[int, ...]]:
@@ -51,26 +109,17 @@ def shapes(model: Model) -> dict[str, tuple[int, ...]]:
         "pairs": len(model.pairs),
         "shapes": len(model.shapes),
     }
-    return {name: tuple(counts[n] if isinstance(n, str) else n for n in shape) for name, shape in SHAPES.items()}
+    return {name: tuple(counts[n] if isinstance(n, str) else n for n in row.shape) for name, row in PARAMETERS.items()}
 
 
-def defaults(model: Model, erp: float, cfm: float) -> dict[str, np.ndarray]:
-    """The model's own values, in the shapes of one environment."""
-    values = {
-        "effort_limit": model.effort,
-        "friction": model.pair_friction,
-        "restitution": model.pair_restitution,
-        "shape_pos": [shape.pos for shape in model.shapes],
-        "shape_size": [_padded(shape.size) for shape in model.shapes],
-        "erp": [erp],
-        "cfm": [cfm],
-    }
-    return {
-        name: np.asarray(values[name] if name in values else getattr(model, name), float).reshape(shape)
-        for name, shape in shapes(model).items()
-    }
-
-
-def _padded(size) -> np.ndarray:
-    size = np.ravel(size)
-    return np.concatenate([size, np.zeros(3 - len(size))])
+def defaults(model: Model, **options: float) -> dict[str, np.ndarray]:
+    """The model's own values, in the shapes of one environment; options: what the Simulator was given."""
+    values = {}
+    for name, shape in shapes(model).items():
+        source = PARAMETERS[name].source
+        if source is None:
+            value = options[name]
+        else:
+            value = source(model) if callable(source) else getattr(model, source or name)
+        values[name] = np.asarray(value, float).reshape(shape)
+    return values

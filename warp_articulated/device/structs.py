@@ -11,15 +11,8 @@ import warp as wp
 
 from ..geometry.rotations import quat_to_matrix
 from ..model import Model, ModelError
-from . import parameters
+from .parameters import GROUPS, PARAMETERS
 from .topology import tables
-
-# parameters whose last axes are one vector or matrix for the kernels
-VECTORS = ("gravity", "com", "joint_pos", "joint_turn", "shape_pos", "shape_size")
-SCALARS = ("erp", "cfm")
-INNER = dict.fromkeys((*VECTORS, "joint_quat"), 1) | {"inertia": 2}
-SIGNED = ("gravity", "com", "inertia", "joint_pos", "joint_quat", "lower", "upper", "shape_pos")  # others are >= 0
-UNBOUNDED = ("lower", "upper", "effort_limit")  # inf means that there is no limit
 
 
 def model_struct(types, model: Model, device: wp.Device, solver: Mapping[str, float | int]):
@@ -92,7 +85,7 @@ def broadcast(name: str, value, shape: tuple[int, ...], num_envs: int, like: tor
         tensor = tensor.to(dtype=like.dtype, device=like.device)
     except (TypeError, ValueError, RuntimeError):
         raise TypeError(f"params[{name!r}] is a {type(value).__name__}; it must be a tensor or numbers.") from None
-    inner = INNER.get(name, 0)
+    inner = len(PARAMETERS[name].value_shape)
     if inner and tuple(tensor.shape[-inner:]) != tuple(shape[-inner:]):
         raise ValueError(f"params[{name!r}] has shape {tuple(tensor.shape)}; its last axes must be {shape[-inner:]}.")
     if tensor.ndim == 1 and len(shape) == 1 and not inner and tensor.shape[0] == num_envs != shape[0]:
@@ -115,41 +108,43 @@ def params_struct(types, values: Mapping[str, torch.Tensor], base=None):
     struct = types.Params()
     held = []
     if base is not None:  # sixty times faster than making arrays of them again
-        names = {name for name in parameters.SHAPES if name not in values and name != "joint_quat"}
-        for name in names | (set() if "joint_quat" in values else {"joint_rot", "turned"}):
-            setattr(struct, name, getattr(base, name))
+        for name in PARAMETERS.keys() - values.keys():
+            field = PARAMETERS[name].device or name
+            setattr(struct, field, getattr(base, field))
+        if "joint_quat" not in values:
+            struct.turned = base.turned
     for name, value in values.items():
         value = value.detach()
         if name == "joint_quat":
             struct.turned = wp.array(turned_joints(value), dtype=int, device=str(value.device))
-            name, value = "joint_rot", rotation_matrices(value)
+            value = rotation_matrices(value)
         array, value = parameter_array(types, name, value)
         held.append(value)
-        setattr(struct, name, array)
+        setattr(struct, PARAMETERS[name].device or name, array)
     return struct, held
 
 
 def params_bar_struct(types, groups: Iterable[str], arrays: Mapping[str, torch.Tensor]):
     """The kernels' ParamsBar: memory for the groups of parameters whose gradients are wanted."""
     struct = types.ParamsBar()
-    for group in parameters.GROUPS:
+    for group in GROUPS:
         setattr(struct, group, int(group in groups))
     for name, value in arrays.items():
-        name = "joint_turn" if name == "joint_quat" else name
-        setattr(struct, name, parameter_array(types, name, value)[0])
+        setattr(struct, PARAMETERS[name].device_bar or name, parameter_array(types, name, value)[0])
     return struct
 
 
 def parameter_array(types, name: str, value: torch.Tensor) -> tuple[Any, torch.Tensor]:
-    """A parameter as the array that the kernels take, and the tensor that owns its memory."""
-    vectors = types.vec3 if name in VECTORS else types.mat33 if name in ("inertia", "joint_rot") else types.real
-    if name in SCALARS:
+    """A parameter or its gradient as the array that the kernels take, and the tensor that owns its memory."""
+    outer = 1 + len(PARAMETERS[name].counts)
+    if PARAMETERS[name].shape == (1,):
         value = value[:, 0]
-    value = inner_contiguous(value, 1 if name in VECTORS else 2 if vectors is types.mat33 else 0)
+    inner = value.ndim - outer
+    dtype = (types.real, types.vec3, types.mat33)[inner]
+    value = inner_contiguous(value, inner)
     if value.numel() == 0:  # from_torch cannot see that no element is contiguous with any other
-        inner = 0 if vectors is types.real else 1 if vectors is types.vec3 else 2
-        return wp.empty(tuple(value.shape)[: value.ndim - inner], dtype=vectors, device=str(value.device)), value
-    return wp.from_torch(value, dtype=vectors, requires_grad=False), value
+        return wp.empty(tuple(value.shape)[:outer], dtype=dtype, device=str(value.device)), value
+    return wp.from_torch(value, dtype=dtype, requires_grad=False), value
 
 
 def inner_contiguous(value: torch.Tensor, inner: int) -> torch.Tensor:
@@ -186,9 +181,9 @@ def check_values(values: Mapping[str, torch.Tensor], defaults: Mapping[str, torc
     for name, value in values.items():
         seen = value[:1] if value.stride(0) == 0 else value
         bad, kind = torch.isnan(seen), "is not a number"
-        if name not in UNBOUNDED:
+        if not PARAMETERS[name].infinite:
             bad, kind = ~torch.isfinite(seen), "is not finite"
-        if not bool(bad.any()) and name not in SIGNED:
+        if not bool(bad.any()) and not PARAMETERS[name].signed:
             bad, kind = seen < 0, "is negative"
         if name == "joint_quat" and not bool(bad.any()):
             bad, kind = seen.norm(dim=-1, keepdim=True) < 1e-3, "is a quaternion near zero"
@@ -213,8 +208,8 @@ def indefinite(inertia: torch.Tensor) -> torch.Tensor:
 
 def check_names(values: Mapping) -> None:
     for name in values:
-        if name not in parameters.SHAPES:
-            raise ValueError(f"There is no parameter {name!r}; the parameters are {', '.join(parameters.SHAPES)}.")
+        if name not in PARAMETERS:
+            raise ValueError(f"There is no parameter {name!r}; the parameters are {', '.join(PARAMETERS)}.")
 
 
 def check_rows(model: Model, values: Mapping[str, torch.Tensor]) -> None:

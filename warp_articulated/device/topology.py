@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ..kernels.collision.pair_points import kind_of
+from ..kernels.collision.pairs import kind_of
 from ..kernels.types import Sizes
 from ..model import NV, WORLD, DriveType, JointType, Model
 from ..model.pairs import SLOTS

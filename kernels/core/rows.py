@@ -1,0 +1,95 @@
+"""All rows of the contact problem: right-hand side b, impulses, and what b and J depend on.
+
+Rows 3k, 3k + 1, 3k + 2 belong to contact k (contact_rows.py), the joints' rows follow (joint_rows.py).
+"""
+
+import warp as wp
+
+from ..types import exports
+from .contact_rows import make_contact_rows
+from .joint_rows import make_joint_rows
+from .paths import make_paths
+
+
+def make_rows(t, spatial, actuation, dynamics, detection):
+    real, vec3, Env, EnvBar = t.real, t.vec3, t.Env, t.EnvBar
+    vec1 = wp.types.vector(length=1, dtype=real)
+    SIDES = wp.constant(t.sizes.sides)
+    side_path, row_path = make_paths(t, dynamics, 3), make_paths(t, dynamics, 1)
+    contact = make_contact_rows(t, spatial, detection, side_path)
+    joint = make_joint_rows(t, actuation, row_path)
+
+    @wp.func
+    def find_rows(e: wp.ref[Env]):
+        """Complete the list of joint rows; up passes of all rows, and b in e.y."""
+        joint.list_rows(e)
+        for k in range(e.num_contacts):
+            b = contact.contact_rows(e, k, e.contacts[k])
+            for r in range(3):
+                e.y[3 * k + r] = b[r]
+        for k in range(e.num_joint_rows):
+            e.y[3 * e.num_contacts + k] = joint.joint_row(e, k, e.joint_rows[k])
+
+    @wp.func
+    def apply_contact(e: wp.ref[Env], k: int, x: vec3):
+        side = SIDES * k
+        side_path.apply(e, e.paths, side, e.contacts[k].link_a, x)
+        if wp.static(t.sizes.sides == 2):
+            side_path.apply(e, e.paths, side + 1, e.contacts[k].link_b, x)
+
+    @wp.func
+    def apply_impulses(e: wp.ref[Env]):
+        """Turn the forces dofs.u into impulses and add those of the rows."""
+        for j in range(e.model.num_dofs):
+            e.dofs[j].u = e.dofs[j].u * e.model.dt
+        for k in range(e.num_contacts):
+            apply_contact(e, k, e.contacts[k].x)
+        for k in range(e.num_joint_rows):
+            row_path.apply(e, e.joint_paths, k, e.joint_rows[k].link, vec1(e.joint_rows[k].x))
+
+    @wp.func
+    def impulses_adjoint(e: wp.ref[Env], e_bar: wp.ref[EnvBar]):
+        """Adjoint of the impulses, scaled for the solver, from the up pass of the adjoint of the new rates."""
+        for k in range(e.num_contacts):
+            side = SIDES * k
+            x = e_bar.contacts[k].x + side_path.product(e, e.paths, side, e.contacts[k].link_a)
+            if wp.static(t.sizes.sides == 2):
+                x += side_path.product(e, e.paths, side + 1, e.contacts[k].link_b)
+            for r in range(3):
+                e_bar.x[3 * k + r] = x[r] * e.scale[3 * k + r]
+            e_bar.contacts[k].b = vec3()
+            e_bar.contacts[k].mu = real(0.0)
+        for k in range(e.num_joint_rows):
+            r = 3 * e.num_contacts + k
+            e_bar.x[r] = row_path.product(e, e.joint_paths, k, e.joint_rows[k].link)[0] * e.scale[r]
+            e_bar.joint_rows[k].b = real(0.0)
+            e_bar.joint_rows[k].bound = real(0.0)
+
+    @wp.func
+    def apply_b_bar(e: wp.ref[Env], e_bar: wp.ref[EnvBar]):
+        """Add the up pass of J^T b_bar to dofs.u."""
+        for k in range(e.num_contacts):
+            apply_contact(e, k, e_bar.contacts[k].b)
+        for k in range(e.num_joint_rows):
+            row_path.apply(e, e.joint_paths, k, e.joint_rows[k].link, vec1(e_bar.joint_rows[k].b))
+
+    @wp.func
+    def clear_contacts(e: wp.ref[Env], e_bar: wp.ref[EnvBar]):
+        """For a loss that does not depend on the contacts themselves."""
+        for k in range(e.num_contacts):
+            e_bar.contacts[k].x = vec3()
+            e_bar.contacts[k].p = vec3()
+            e_bar.contacts[k].n = vec3()
+            e_bar.contacts[k].z = real(0.0)
+
+    @wp.func
+    def rows_adjoint(e: wp.ref[Env], e_bar: wp.ref[EnvBar]):
+        """Everything that b, J and the bounds depend on: wrenches on links, state, control and parameters."""
+        contact.contacts_adjoint(e, e_bar)
+        for k in range(e.num_joint_rows):
+            joint.joint_row_adjoint(e, e_bar, e.joint_rows[k], e_bar.joint_rows[k])
+
+    return exports(
+        find_rows, apply_impulses, impulses_adjoint, apply_b_bar, clear_contacts, rows_adjoint, contact=contact,
+        joint=joint, side_path=side_path,
+    )  # fmt: skip
