@@ -1,4 +1,4 @@
-"""Types of the kernels, made once per precision and size: Env and EnvBar, which go through every stage, and their parts.
+"""Types of the kernels, made once per precision and size: Env and EnvBar, which all stages work on, and their parts.
 
 Conventions (Featherstone, Rigid Body Dynamics Algorithms):
   - spatial vectors are world-aligned, angular part first, about O, the origin of the link's tree: the position of a
@@ -299,8 +299,8 @@ def make_types(real, sizes: Sizes):
 
     NL, NV, ND, NC = sizes.links + 1, sizes.dofs, sizes.depth, sizes.contacts
     NJ, NS, NR, NI = sizes.joint_rows, sizes.sides, sizes.rows, sizes.sweeps
-    # All working memory is one local vector, seen as arrays. A struct of vectors would be made as a temporary and copied,
-    # which doubles the stack on CUDA.
+    # All working memory is one local vector, seen as arrays. A struct of vectors would be made as a temporary and
+    # copied, which doubles the stack on CUDA.
     Memory, at = _layout(
         real,
         links=(Link, NL),

@@ -1,4 +1,4 @@
-"""Rows of the contact problem on their way to the world: one code for the three rows of a contact and for a joint's row.
+"""Rows of the contact problem on their way to the world: the same code for a contact's three rows and a joint's one.
 
 A row is a wrench on a link (one per side of a contact) or a unit force on a dof. Its up pass leaves one number
 u = S.f on every dof between the link and the world. With w the up pass of any right-hand side t

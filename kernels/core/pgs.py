@@ -315,7 +315,7 @@ def make_pgs(t, s):
 
     @wp.func
     def matters(e: wp.ref[Env], e_bar: wp.ref[EnvBar]):
-        """Whether E is more than rounding compared with b_bar x^T; its diagonal, for the compliances, goes to the bars."""
+        """Whether E is more than rounding compared with b_bar x^T; its diagonal, for cfm, goes to the bars."""
         found = bool(False)
         for k in range(e.num_contacts):
             e_bar.contacts[k].E = e_bar.E[3 * k, 3 * k]

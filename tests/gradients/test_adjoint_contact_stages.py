@@ -12,7 +12,7 @@ import torch
 import warp as wp
 from gradient_zoo import zoo_model, zoo_states
 from test_adjoint_stages import OPTIONS, SIZES, Stage, array2, array3, normal, real, simulator, zoo
-from warp_articulated.kernels.rollout import make_stages
+from warp_articulated.kernels.step import make_step
 from warp_articulated.kernels.types import DRY_FRICTION
 
 from warp_articulated.device.topology import tables
@@ -25,10 +25,12 @@ from warp_articulated.model.pairs import order_pairs
 
 @cache
 def riding_kernel():
-    s = make_stages(real, SIZES)
-    step, adjoint, vec3, vec6 = s.step, s.step.adjoint, s.t.vec3, s.t.vec6
-    Model, Params, ParamsBar, Memory, MemoryBar = s.t.Model, s.t.Params, s.t.ParamsBar, step.Memory, adjoint.MemoryBar
-    Link = s.t.Link
+    s = make_step(real, SIZES)
+    t = s.t
+    Model, Params, ParamsBar, Env, EnvBar, Memory, MemoryBar = (
+        t.Model, t.Params, t.ParamsBar, t.Env, t.EnvBar, t.Memory, t.MemoryBar
+    )  # fmt: skip
+    vec3, vec6, Link = t.vec3, t.vec6, t.Link
 
     @wp.func
     def riding(link: wp.ref[Link], local: wp.array2d(dtype=real), k: int):
@@ -51,110 +53,96 @@ def riding_kernel():
         A, what the forces tau bring to b, and what they and the impulses x bring to the rates.
         """
         env = wp.tid()
+        e = Env()
         memory = Memory(real(wp.nan))
+        t.enter(e, memory, model, params, env)
+        e_bar = EnvBar()
         memory_bar = MemoryBar(real(wp.nan))
-        work = step.view(memory)
-        bar = adjoint.view_bar(memory_bar)
+        t.enter_bar(e, e_bar, memory_bar, params_bar)
+        e.q = q[env]
+        e.qd = qd[env]
         nc = links.shape[1] / 2
         nj = joint_rows.shape[1]
-        s.kinematics.kinematics(model, params, env, q[env], qd[env], work.links, work.dofs)
+        e.num_contacts = nc
+        s.kinematics.kinematics(e)
         for j in range(model.num_dofs):
-            work.dofs[j].u = tau[env, j]
-            work.dofs[j].diagonal = params.armature[env, j]
-        s.dynamics.factorise(model, params, env, work.links, work.dofs)
+            e.dofs[j].u = tau[env, j]
+            e.dofs[j].diagonal = params.armature[env, j]
+        s.dynamics.factorise(e)
         for k in range(nc):
-            work.contacts[k].link_a = links[env, 2 * k]
-            work.contacts[k].link_b = links[env, 2 * k + 1]
-            work.contacts[k].cfm = real(0.0)
-            work.contacts[k].x = vec3(x[env, 3 * k], x[env, 3 * k + 1], x[env, 3 * k + 2])
+            e.contacts[k].link_a = links[env, 2 * k]
+            e.contacts[k].link_b = links[env, 2 * k + 1]
+            e.contacts[k].cfm = real(0.0)
+            e.contacts[k].x = vec3(x[env, 3 * k], x[env, 3 * k + 1], x[env, 3 * k + 2])
             acceleration = vec3()
             pb = vec3()
             for side in range(2):
                 i = links[env, 2 * k + 1 - side]
                 if i > 0:
-                    p, n, t1, t2 = riding(work.links[i], local[env], 2 * k + 1 - side)
-                    F = s.contact.wrench_rows(p, n, t1, t2) * real(2 * side - 1)
                     place = 2 * k + 1 - side
-                    acceleration += s.contact.propagate(model, i, F, work.dofs, place, work.paths, work.roots[place])
+                    p, n, t1, t2 = riding(e.links[i], local[env], place)
+                    F = s.rows.contact.wrench_rows(p, n, t1, t2) * real(2 * side - 1)
+                    acceleration += s.rows.side_path.propagate(e, e.paths, place, i, F, real(0.0))
                     # the second side comes first: p is the first one's, if it is not the world
                     if side == 0:
                         pb = p
-                    work.contacts[k].p = p
-                    work.contacts[k].shift = pb - p
-                    work.contacts[k].n = n
-                    work.contacts[k].t = t1
-                    work.contacts[k].s = t2
+                    e.contacts[k].p = p
+                    e.contacts[k].shift = pb - p
+                    e.contacts[k].n = n
+                    e.contacts[k].t = t1
+                    e.contacts[k].s = t2
             for r in range(3):
                 b[env, 3 * k + r] = model.dt * acceleration[r]
         for k in range(nj):
-            s.actuation.add_row(
-                model, work.joint_rows, k, DRY_FRICTION, 0, joint_rows[env, k], real(1.0), real(0.0), real(0.0)
-            )
-            work.joint_rows[k].x = x[env, 3 * nc + k]
-            b[env, 3 * nc + k] = s.joint_rows.propagate_row(
-                model, params, env, q[env], qd[env], qd[env], k, work.joint_rows[k], work.dofs, work.joint_paths,
-                work.joint_roots[k],
-            )  # fmt: skip
-        s.delassus.delassus(
-            model, nc, nj, work.dofs, work.contacts, work.paths, work.roots, work.joint_rows, work.joint_paths,
-            work.joint_roots, work.A, work.blocks,
-        )  # fmt: skip
+            s.actuation.add_row(e, DRY_FRICTION, joint_rows[env, k], real(1.0), real(0.0), real(0.0))
+            e.joint_rows[k].x = x[env, 3 * nc + k]
+            b[env, 3 * nc + k] = s.rows.joint.joint_row(e, k, e.joint_rows[k])
+        s.delassus.delassus(e)
         for i in range(3 * nc + nj):
             for j in range(3 * nc + nj):
-                A[env, i, j] = work.A[i, j]
+                A[env, i, j] = e.A[i, j]
                 if i < 3 * nc and i / 3 == j / 3:
-                    A[env, i, j] = work.contacts[i / 3].G[i % 3, j % 3]
-        s.contact.apply_impulses(
-            model, nc, nj, work.contacts, work.paths, work.roots, work.joint_rows, work.joint_paths, work.joint_roots,
-            work.dofs,
-        )  # fmt: skip
-        s.dynamics.solve_down(model, work.links, work.dofs)
+                    A[env, i, j] = e.contacts[i / 3].G[i % 3, j % 3]
+        s.rows.apply_impulses(e)
+        s.dynamics.solve_down(e)
         for j in range(model.num_dofs):
-            dqd[env, j] = work.dofs[j].dqd
+            dqd[env, j] = e.dofs[j].dqd
         if reverse != 0:
+            e_bar.q = q_bar[env]
+            e_bar.qd = dqd_bar[env]
             for i in range(3 * nc + nj):
-                work.scale[i] = real(1.0)
+                e.scale[i] = real(1.0)
             for k in range(nc):
-                bar.contacts[k].x = vec3()
-            s.dynamics.solve_up_adjoint(model, work.links, work.dofs, bar.links, dqd_bar[env])
-            s.contact.impulses_adjoint(
-                model, nc, nj, work.contacts, work.paths, work.roots, work.joint_rows, work.joint_paths,
-                work.joint_roots, work.dofs, work.scale, bar.contacts, bar.joint_rows, bar.x,
-            )  # fmt: skip
+                e_bar.contacts[k].x = vec3()
+            s.dynamics.solve_up_adjoint(e, e_bar)
+            s.rows.impulses_adjoint(e, e_bar)
             for i in range(3 * nc + nj):
-                x_bar[env, i] = bar.x[i]
+                x_bar[env, i] = e_bar.x[i]
             for k in range(nc):
-                bar.contacts[k].b = vec3(b_bar[env, 3 * k], b_bar[env, 3 * k + 1], b_bar[env, 3 * k + 2])
+                e_bar.contacts[k].b = vec3(b_bar[env, 3 * k], b_bar[env, 3 * k + 1], b_bar[env, 3 * k + 2])
             for k in range(nj):
-                bar.joint_rows[k].b = b_bar[env, 3 * nc + k]
-            s.contact.apply_b_bar(
-                model, nc, nj, work.contacts, work.paths, work.roots, work.joint_rows, work.joint_paths,
-                work.joint_roots, bar.contacts, bar.joint_rows, work.dofs,
-            )  # fmt: skip
-            s.dynamics.solve_down_adjoint(model, work.dofs, bar.links, bar.dofs)
+                e_bar.joint_rows[k].b = b_bar[env, 3 * nc + k]
+            s.rows.apply_b_bar(e, e_bar)
+            s.dynamics.solve_down_adjoint(e, e_bar)
             for j in range(model.num_dofs):
-                tau_bar[env, j] = bar.dofs[j].s
+                tau_bar[env, j] = e_bar.dofs[j].s
             # from here on E alone: nothing from the solve
-            s.motion.clear(model, bar.links, bar.dofs)
+            e_bar.qd = qd_bar[env]
+            e_bar.with_E = True
+            s.motion.clear(e, e_bar)
             for i in range(model.num_links):
-                bar.links[i].W = vec6()
-                work.links[i].dv = vec6()
+                e_bar.links[i].W = vec6()
+                e.links[i].dv = vec6()
             for j in range(model.num_dofs):
-                bar.dofs[j].s = real(0.0)
-                work.dofs[j].dqd = real(0.0)
+                e_bar.dofs[j].s = real(0.0)
+                e.dofs[j].dqd = real(0.0)
             for i in range(3 * nc + nj):
                 for j in range(3 * nc + nj):
-                    bar.E[i, j] = E[env, i, j]
-            s.delassus.delassus_adjoint(
-                model, nc, nj, params_bar.placements, work.links, work.dofs, work.contacts, work.paths, work.roots,
-                work.joint_rows, work.joint_paths, work.joint_roots, bar.E, bar.halves, bar.links, bar.dofs,
-            )  # fmt: skip
-            s.motion.motion_adjoint(
-                model, params, env, q[env], True, work.links, work.dofs, bar.links, bar.dofs, q_bar[env], qd_bar[env],
-                params_bar,
-            )  # fmt: skip
+                    e_bar.E[i, j] = E[env, i, j]
+            s.delassus.delassus_adjoint(e, e_bar)
+            s.motion.motion_adjoint(e, e_bar)
             for j in range(model.num_dofs):
-                armature_bar[env, j] = s.actuation.diagonal_bar(model, work.dofs[j], bar.dofs[j])
+                armature_bar[env, j] = s.actuation.diagonal_bar(e, e_bar, j)
 
     return riding_rows
 
@@ -245,16 +233,18 @@ def touching_zoo():
 
 @cache
 def contacts_kernel(sizes):
-    s = make_stages(real, sizes)
-    step, adjoint, vec3, vec6 = s.step, s.step.adjoint, s.t.vec3, s.t.vec6
-    Model, Params, ParamsBar, Memory, MemoryBar = s.t.Model, s.t.Params, s.t.ParamsBar, step.Memory, adjoint.MemoryBar
-    Contact = s.t.Contact
+    s = make_step(real, sizes)
+    t = s.t
+    Model, Params, ParamsBar, Env, EnvBar, Memory, MemoryBar = (
+        t.Model, t.Params, t.ParamsBar, t.Env, t.EnvBar, t.Memory, t.MemoryBar
+    )  # fmt: skip
+    vec3, vec6, Contact = t.vec3, t.vec6, t.Contact
 
     @wp.func
     def row_velocities(contact: wp.ref[Contact], a: vec6, b: vec6):
         """Under the motions a and b of the two links."""
-        v = s.contact.wrench_rows(contact.p, contact.n, contact.t, contact.s) @ a
-        return v - s.contact.wrench_rows(contact.p + contact.shift, contact.n, contact.t, contact.s) @ b
+        v = s.rows.contact.wrench_rows(contact.p, contact.n, contact.t, contact.s) @ a
+        return v - s.rows.contact.wrench_rows(contact.p + contact.shift, contact.n, contact.t, contact.s) @ b
 
     @wp.kernel(**OPTIONS)
     def contacts(
@@ -264,89 +254,82 @@ def contacts_kernel(sizes):
     ):  # fmt: skip
         """Of the contacts that are found: J w, J (qd + dqd) + bias, A; place is world point, normal, gap, friction."""
         env = wp.tid()
+        e = Env()
         memory = Memory(real(wp.nan))
+        t.enter(e, memory, model, params, env)
+        e_bar = EnvBar()
         memory_bar = MemoryBar(real(wp.nan))
-        work = step.view(memory)
-        bar = adjoint.view_bar(memory_bar)
-        s.kinematics.kinematics(model, params, env, q[env], w[env], work.links, work.dofs)
+        t.enter_bar(e, e_bar, memory_bar, params_bar)
+        e.q = q[env]
+        e.qd = w[env]
+        s.kinematics.kinematics(e)
         for i in range(model.num_links):
-            bar.links[i].W = work.links[i].v
-        s.kinematics.kinematics(model, params, env, q[env], dqd[env], work.links, work.dofs)
+            e_bar.links[i].W = e.links[i].v
+        e.qd = dqd[env]
+        s.kinematics.kinematics(e)
         for i in range(model.num_links):
-            work.links[i].dv = work.links[i].v
-        s.kinematics.kinematics(model, params, env, q[env], qd[env], work.links, work.dofs)
+            e.links[i].dv = e.links[i].v
+        e.qd = qd[env]
+        s.kinematics.kinematics(e)
         for j in range(model.num_dofs):
-            work.dofs[j].u = real(0.0)
-            work.dofs[j].diagonal = params.armature[env, j]
-        s.dynamics.factorise(model, params, env, work.links, work.dofs)
-        nc, _dropped = s.detection.detect(model, params, env, q[env], work.links, work.contacts)
-        for k in range(nc):
-            la = work.contacts[k].link_a
-            lb = work.contacts[k].link_b
-            s.contact.contact_rows(
-                model, params, env, k, work.contacts[k], work.links, work.dofs, work.paths, work.roots
-            )
-            vw = row_velocities(work.contacts[k], bar.links[la].W, bar.links[lb].W)
-            vb = row_velocities(
-                work.contacts[k], work.links[la].v + work.links[la].dv, work.links[lb].v + work.links[lb].dv
-            )
-            vb[0] = vb[0] + s.contact.contact_bias(model, params, env, work.contacts[k], work.contacts[k].approach)
-            origin = s.kinematics.tree_origin(model, params, env, q[env], wp.where(la > 0, la, lb))
+            e.dofs[j].u = real(0.0)
+            e.dofs[j].diagonal = params.armature[env, j]
+        s.dynamics.factorise(e)
+        s.detection.detect(e)
+        for k in range(e.num_contacts):
+            la = e.contacts[k].link_a
+            lb = e.contacts[k].link_b
+            s.rows.contact.contact_rows(e, k, e.contacts[k])
+            vw = row_velocities(e.contacts[k], e_bar.links[la].W, e_bar.links[lb].W)
+            vb = row_velocities(e.contacts[k], e.links[la].v + e.links[la].dv, e.links[lb].v + e.links[lb].dv)
+            vb[0] = vb[0] + s.rows.contact.contact_bias(e, e.contacts[k], e.contacts[k].approach)
+            origin = s.kinematics.tree_origin(e, wp.where(la > 0, la, lb))
             for r in range(3):
                 under_w[env, k, r] = vw[r]
                 b[env, k, r] = vb[r]
-                place[env, k, r] = origin[r] + work.contacts[k].p[r]
-                place[env, k, 3 + r] = work.contacts[k].n[r]
-            place[env, k, 6] = work.contacts[k].z
-            place[env, k, 7] = work.contacts[k].mu
-            branch[env, k, 0] = real(work.contacts[k].pair)
-            branch[env, k, 1] = real(work.contacts[k].feature)
-            if work.contacts[k].cfm == real(0.0):
+                place[env, k, r] = origin[r] + e.contacts[k].p[r]
+                place[env, k, 3 + r] = e.contacts[k].n[r]
+            place[env, k, 6] = e.contacts[k].z
+            place[env, k, 7] = e.contacts[k].mu
+            branch[env, k, 0] = real(e.contacts[k].pair)
+            branch[env, k, 1] = real(e.contacts[k].feature)
+            if e.contacts[k].cfm == real(0.0):
                 branch[env, k, 2] = real(2.0)
             else:
                 branch[env, k, 2] = real(
-                    wp.where(params.erp[env] * work.contacts[k].z / model.dt < -model.max_push_speed, 1, 0)
+                    wp.where(params.erp[env] * e.contacts[k].z / model.dt < -model.max_push_speed, 1, 0)
                 )
-        s.delassus.delassus(
-            model, nc, 0, work.dofs, work.contacts, work.paths, work.roots, work.joint_rows, work.joint_paths,
-            work.joint_roots, work.A, work.blocks,
-        )  # fmt: skip
-        for i in range(3 * nc):
-            for j in range(3 * nc):
-                A[env, i, j] = work.A[i, j]
+        s.delassus.delassus(e)
+        for i in range(3 * e.num_contacts):
+            for j in range(3 * e.num_contacts):
+                A[env, i, j] = e.A[i, j]
                 if i / 3 == j / 3:
-                    A[env, i, j] = work.contacts[i / 3].G[i % 3, j % 3]
+                    A[env, i, j] = e.contacts[i / 3].G[i % 3, j % 3]
         if reverse != 0:
-            s.motion.clear(model, bar.links, bar.dofs)
+            e_bar.q = q_bar[env]
+            e_bar.qd = qd_bar[env]
+            e_bar.with_E = True
+            s.motion.clear(e, e_bar)
             for j in range(model.num_dofs):
-                bar.dofs[j].s = real(0.0)
-                work.dofs[j].dqd = real(0.0)
-            for k in range(nc):
-                work.contacts[k].x = vec3(x[env, k, 0], x[env, k, 1], x[env, k, 2])
-                bar.contacts[k].b = vec3(b_bar[env, k, 0], b_bar[env, k, 1], b_bar[env, k, 2])
-                bar.contacts[k].p = vec3(place_bar[env, k, 0], place_bar[env, k, 1], place_bar[env, k, 2])
-                bar.contacts[k].n = vec3(place_bar[env, k, 3], place_bar[env, k, 4], place_bar[env, k, 5])
-                bar.contacts[k].z = place_bar[env, k, 6]
-                bar.contacts[k].mu = place_bar[env, k, 7]
+                e_bar.dofs[j].s = real(0.0)
+                e.dofs[j].dqd = real(0.0)
+            for k in range(e.num_contacts):
+                e.contacts[k].x = vec3(x[env, k, 0], x[env, k, 1], x[env, k, 2])
+                e_bar.contacts[k].b = vec3(b_bar[env, k, 0], b_bar[env, k, 1], b_bar[env, k, 2])
+                e_bar.contacts[k].p = vec3(place_bar[env, k, 0], place_bar[env, k, 1], place_bar[env, k, 2])
+                e_bar.contacts[k].n = vec3(place_bar[env, k, 3], place_bar[env, k, 4], place_bar[env, k, 5])
+                e_bar.contacts[k].z = place_bar[env, k, 6]
+                e_bar.contacts[k].mu = place_bar[env, k, 7]
                 # the adjoint of cfm, E_nn here, is b_bar x + what the bar has
-                bar.contacts[k].E = E[env, 3 * k, 3 * k] - b_bar[env, k, 0] * x[env, k, 0]
-            for i in range(3 * nc):
-                for j in range(3 * nc):
-                    bar.E[i, j] = E[env, i, j]
-            halves = s.delassus.delassus_adjoint(
-                model, nc, 0, params_bar.placements, work.links, work.dofs, work.contacts, work.paths, work.roots,
-                work.joint_rows, work.joint_paths, work.joint_roots, bar.E, bar.halves, bar.links, bar.dofs,
-            )  # fmt: skip
-            s.contact.contacts_adjoint(
-                model, params, env, nc, halves, work.links, work.contacts, bar.contacts, bar.halves, q[env], bar.links,
-                params_bar,
-            )  # fmt: skip
-            s.motion.motion_adjoint(
-                model, params, env, q[env], True, work.links, work.dofs, bar.links, bar.dofs, q_bar[env], qd_bar[env],
-                params_bar,
-            )  # fmt: skip
+                e_bar.contacts[k].E = E[env, 3 * k, 3 * k] - b_bar[env, k, 0] * x[env, k, 0]
+            for i in range(3 * e.num_contacts):
+                for j in range(3 * e.num_contacts):
+                    e_bar.E[i, j] = E[env, i, j]
+            s.delassus.delassus_adjoint(e, e_bar)
+            s.rows.rows_adjoint(e, e_bar)
+            s.motion.motion_adjoint(e, e_bar)
             for j in range(model.num_dofs):
-                armature_bar[env, j] = s.actuation.diagonal_bar(model, work.dofs[j], bar.dofs[j])
+                armature_bar[env, j] = s.actuation.diagonal_bar(e, e_bar, j)
 
     return contacts
 

@@ -10,15 +10,18 @@ import pytest
 import torch
 import warp as wp
 from test_adjoint_stages import OPTIONS, SIZES, Stage, array2, array3, normal, real, zoo
-from warp_articulated.kernels.rollout import make_stages
+from warp_articulated.kernels.step import make_step
 from warp_articulated.kernels.types import DRY_FRICTION, LIMIT
 
 
 @cache
 def pgs_kernel():
-    s = make_stages(real, SIZES)
-    step, adjoint, vec3, mat33 = s.step, s.step.adjoint, s.t.vec3, s.t.mat33
-    Model, Params, ParamsBar, Memory, MemoryBar = s.t.Model, s.t.Params, s.t.ParamsBar, step.Memory, adjoint.MemoryBar
+    s = make_step(real, SIZES)
+    t = s.t
+    Model, Params, ParamsBar, Env, EnvBar, Memory, MemoryBar = (
+        t.Model, t.Params, t.ParamsBar, t.Env, t.EnvBar, t.Memory, t.MemoryBar
+    )  # fmt: skip
+    vec3, mat33 = t.vec3, t.mat33
 
     @wp.func
     def way(pyramid: int, history: array2, sweep: int, row: int, mu: real, low: real, high: real):
@@ -47,83 +50,79 @@ def pgs_kernel():
         switches: a number per row that tells when its projection changed its way.
         """
         env = wp.tid()
+        e = Env()
         memory = Memory(real(wp.nan))
+        t.enter(e, memory, model, params, env)
+        e_bar = EnvBar()
         memory_bar = MemoryBar(real(wp.nan))
-        work = step.view(memory)
-        bar = adjoint.view_bar(memory_bar)
+        t.enter_bar(e, e_bar, memory_bar, params_bar)
         nc = mu.shape[1]
         nj = bound.shape[1]
         count = 3 * nc + nj
         for i in range(count):
-            work.y[i] = b[env, i]
+            e.y[i] = b[env, i]
             for j in range(count):
-                work.A[i, j] = real(0.5) * (A[env, i, j] + A[env, j, i])
+                e.A[i, j] = real(0.5) * (A[env, i, j] + A[env, j, i])
         for k in range(nc):
             G = mat33()
             for i in range(3):
                 for j in range(3):
-                    G[i, j] = work.A[3 * k + i, 3 * k + j]
-                    work.A[3 * k + i, 3 * k + j] = real(0.0)
-            work.contacts[k].G = G
-            work.contacts[k].mu = mu[env, k]
+                    G[i, j] = e.A[3 * k + i, 3 * k + j]
+                    e.A[3 * k + i, 3 * k + j] = real(0.0)
+            e.contacts[k].G = G
+            e.contacts[k].mu = mu[env, k]
         for k in range(nj):
-            work.joint_rows[k].kind = wp.where(k == 0, LIMIT, DRY_FRICTION)
-            work.joint_rows[k].low = wp.where(k == 0, real(0.0), -bound[env, k])
-            work.joint_rows[k].high = wp.where(k == 0, real(wp.inf), bound[env, k])
-        s.pgs.prepare(
-            model, nc, nj, work.contacts, work.joint_rows, work.A, work.rows, work.scale, work.scale_packs, work.y_packs
-        )
-        done, moving, _change = s.pgs.solve(
-            model, nc, nj, work.rows, work.contacts, work.joint_rows, work.y, work.y_packs, bar.history
-        )
+            e.joint_rows[k].kind = wp.where(k == 0, LIMIT, DRY_FRICTION)
+            e.joint_rows[k].low = wp.where(k == 0, real(0.0), -bound[env, k])
+            e.joint_rows[k].high = wp.where(k == 0, real(wp.inf), bound[env, k])
+        e.num_contacts = nc
+        e.num_joint_rows = nj
+        s.pgs.solve(e)
+        done = e.sweeps
         sweeps[env, 0] = real(done)
         for i in range(count):
-            target[env, i] = bar.history[done - 1, i]
-            scale[env, i] = work.scale[i]
+            target[env, i] = e.history[done - 1, i]
+            scale[env, i] = e.scale[i]
             m = real(-1.0)
             low = real(0.0)
             high = real(0.0)
             if i < 3 * nc:
-                x[env, i] = work.contacts[i / 3].x[i % 3]
+                x[env, i] = e.contacts[i / 3].x[i % 3]
                 m = mu[env, i / 3]
             else:
-                x[env, i] = work.joint_rows[i - 3 * nc].x
-                low = work.joint_rows[i - 3 * nc].low
-                high = work.joint_rows[i - 3 * nc].high
+                x[env, i] = e.joint_rows[i - 3 * nc].x
+                low = e.joint_rows[i - 3 * nc].low
+                high = e.joint_rows[i - 3 * nc].high
             code = real(0.0)
             last = real(0.0)
             for sweep in range(done):
-                now = way(model.pyramid, bar.history, sweep, i, m, low, high)
+                now = way(model.pyramid, e.history, sweep, i, m, low, high)
                 if now != last:
                     code = real(1.7) * code + real(3 * sweep) + now
                 last = now
             switches[env, i] = code
         if reverse != 0:
             for i in range(count):
-                bar.x[i] = x_bar[env, i] * work.scale[i]
+                e_bar.x[i] = x_bar[env, i] * e.scale[i]
             for k in range(nc):
-                bar.contacts[k].b = vec3()
-                bar.contacts[k].mu = real(0.0)
+                e_bar.contacts[k].b = vec3()
+                e_bar.contacts[k].mu = real(0.0)
             for k in range(nj):
-                bar.joint_rows[k].b = real(0.0)
-                bar.joint_rows[k].bound = real(0.0)
-            s.pgs.solve_adjoint(
-                model, nc, nj, done, moving, work.rows, work.scale, work.contacts, work.joint_rows, bar.history, bar.x,
-                bar.x_packs, bar.dx, bar.dx_packs, bar.E, bar.E_packs, bar.contacts, bar.joint_rows,
-            )  # fmt: skip
-            with_E = s.pgs.matters(nc, nj, bar.contacts, bar.joint_rows, bar.E)
+                e_bar.joint_rows[k].b = real(0.0)
+                e_bar.joint_rows[k].bound = real(0.0)
+            s.pgs.solve_adjoint(e, e_bar)
             for k in range(nc):
-                mu_bar[env, k] = bar.contacts[k].mu
-                E_diagonal[env, 3 * k] = bar.contacts[k].E
+                mu_bar[env, k] = e_bar.contacts[k].mu
+                E_diagonal[env, 3 * k] = e_bar.contacts[k].E
                 for i in range(3):
-                    b_bar[env, 3 * k + i] = bar.contacts[k].b[i]
+                    b_bar[env, 3 * k + i] = e_bar.contacts[k].b[i]
             for k in range(nj):
-                bound_bar[env, k] = bar.joint_rows[k].bound
-                E_diagonal[env, 3 * nc + k] = bar.joint_rows[k].E
-                b_bar[env, 3 * nc + k] = bar.joint_rows[k].b
+                bound_bar[env, k] = e_bar.joint_rows[k].bound
+                E_diagonal[env, 3 * nc + k] = e_bar.joint_rows[k].E
+                b_bar[env, 3 * nc + k] = e_bar.joint_rows[k].b
             for i in range(count):
                 for j in range(count):
-                    E[env, i, j] = wp.where(with_E, bar.E[i, j], real(0.0))
+                    E[env, i, j] = wp.where(e_bar.with_E, e_bar.E[i, j], real(0.0))
 
     return pgs
 
@@ -268,10 +267,12 @@ def test_without_friction_its_gradient_is_the_one_sided_one(friction):
 
 @cache
 def bias_kernel():
-    s = make_stages(real, SIZES)
-    vec3, Model, Params, ParamsBar, Contact, ContactBar = (
-        s.t.vec3, s.t.Model, s.t.Params, s.t.ParamsBar, s.t.Contact, s.t.ContactBar
+    s = make_step(real, SIZES)
+    t = s.t
+    Model, Params, ParamsBar, Env, EnvBar, Memory, MemoryBar = (
+        t.Model, t.Params, t.ParamsBar, t.Env, t.EnvBar, t.Memory, t.MemoryBar
     )  # fmt: skip
+    vec3, Contact, ContactBar = t.vec3, t.Contact, t.ContactBar
 
     @wp.kernel(**OPTIONS)
     def contact_bias(
@@ -280,11 +281,17 @@ def bias_kernel():
     ):  # fmt: skip
         """Of one contact of each pair."""
         env = wp.tid()
+        e = Env()
+        memory = Memory(real(wp.nan))
+        t.enter(e, memory, model, params, env)
+        e_bar = EnvBar()
+        memory_bar = MemoryBar(real(wp.nan))
+        t.enter_bar(e, e_bar, memory_bar, params_bar)
         for k in range(z.shape[1]):
             contact = Contact()
             contact.pair = k
             contact.z = z[env, k]
-            bias[env, k] = s.contact.contact_bias(model, params, env, contact, approach[env, k])
+            bias[env, k] = s.rows.contact.contact_bias(e, contact, approach[env, k])
             cfm[env, k] = contact.cfm
             if reverse != 0:
                 contact.x = vec3(x[env, k], real(wp.nan), real(wp.nan))
@@ -292,7 +299,7 @@ def bias_kernel():
                 bar.z = z_bar[env, k]
                 bar.b = vec3(bias_bar[env, k], real(wp.nan), real(wp.nan))
                 bar.E = cfm_bar[env, k] - bias_bar[env, k] * x[env, k]  # the adjoint of cfm is b_bar x + E
-                approach_bar[env, k] = s.contact.contact_bias_adjoint(model, params, env, contact, bar, params_bar)
+                approach_bar[env, k] = s.rows.contact.contact_bias_adjoint(e, e_bar, contact, bar)
                 z_bar[env, k] = bar.z
 
     return contact_bias

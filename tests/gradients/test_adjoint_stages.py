@@ -13,7 +13,8 @@ import torch
 import warp as wp
 from gradient_zoo import zoo_model, zoo_states
 from robots import PinocchioRobot, pybullet_robot
-from warp_articulated.kernels.rollout import make_stages, module_options
+from warp_articulated.kernels.rollout import module_options
+from warp_articulated.kernels.step import make_step
 from warp_articulated.kernels.types import DRIVE, DRY_FRICTION, LIMIT, Sizes
 
 import warp_articulated as wa
@@ -131,9 +132,11 @@ def zoo(num_envs=6, **options):
 
 @cache
 def dynamics_kernel():
-    s = make_stages(real, SIZES)
-    step, adjoint = s.step, s.step.adjoint
-    Model, Params, ParamsBar, Memory, MemoryBar = s.t.Model, s.t.Params, s.t.ParamsBar, step.Memory, adjoint.MemoryBar
+    s = make_step(real, SIZES)
+    t = s.t
+    Model, Params, ParamsBar, Env, EnvBar, Memory, MemoryBar = (
+        t.Model, t.Params, t.ParamsBar, t.Env, t.EnvBar, t.Memory, t.MemoryBar
+    )  # fmt: skip
 
     @wp.kernel(**OPTIONS)
     def rates(
@@ -142,33 +145,33 @@ def dynamics_kernel():
     ):  # fmt: skip
         """Next rates under the joint forces tau and armature, without contacts."""
         env = wp.tid()
+        e = Env()
         memory = Memory(real(wp.nan))
+        t.enter(e, memory, model, params, env)
+        e_bar = EnvBar()
         memory_bar = MemoryBar(real(wp.nan))
-        work = step.view(memory)
-        bar = adjoint.view_bar(memory_bar)
-        s.kinematics.kinematics(model, params, env, q[env], qd[env], work.links, work.dofs)
+        t.enter_bar(e, e_bar, memory_bar, params_bar)
+        e.q = q[env]
+        e.qd = qd[env]
+        s.kinematics.kinematics(e)
         for j in range(model.num_dofs):
-            work.dofs[j].u = tau[env, j]
-            work.dofs[j].diagonal = params.armature[env, j]
-        s.dynamics.factorise(model, params, env, work.links, work.dofs)
-        s.contact.apply_impulses(
-            model, 0, 0, work.contacts, work.paths, work.roots, work.joint_rows, work.joint_paths, work.joint_roots,
-            work.dofs,
-        )  # fmt: skip
-        s.dynamics.solve_down(model, work.links, work.dofs)
+            e.dofs[j].u = tau[env, j]
+            e.dofs[j].diagonal = params.armature[env, j]
+        s.dynamics.factorise(e)
+        s.rows.apply_impulses(e)
+        s.dynamics.solve_down(e)
         for j in range(model.num_dofs):
-            next_qd[env, j] = qd[env, j] + work.dofs[j].dqd
+            next_qd[env, j] = qd[env, j] + e.dofs[j].dqd
         if reverse != 0:
-            s.dynamics.solve_up_adjoint(model, work.links, work.dofs, bar.links, qd_bar[env])
-            s.dynamics.solve_down_adjoint(model, work.dofs, bar.links, bar.dofs)
-            s.motion.clear(model, bar.links, bar.dofs)
-            s.motion.motion_adjoint(
-                model, params, env, q[env], False, work.links, work.dofs, bar.links, bar.dofs, q_bar[env], qd_bar[env],
-                params_bar,
-            )  # fmt: skip
+            e_bar.q = q_bar[env]
+            e_bar.qd = qd_bar[env]
+            s.dynamics.solve_up_adjoint(e, e_bar)
+            s.dynamics.solve_down_adjoint(e, e_bar)
+            s.motion.clear(e, e_bar)
+            s.motion.motion_adjoint(e, e_bar)
             for j in range(model.num_dofs):
-                tau_bar[env, j] = bar.dofs[j].s
-                armature_bar[env, j] = s.actuation.diagonal_bar(model, work.dofs[j], bar.dofs[j])
+                tau_bar[env, j] = e_bar.dofs[j].s
+                armature_bar[env, j] = s.actuation.diagonal_bar(e, e_bar, j)
 
     return rates
 
@@ -221,9 +224,11 @@ def test_dynamics_adjoint_gives_the_derivatives_of_pinocchios_aba():
 
 @cache
 def integration_kernel():
-    s = make_stages(real, SIZES)
-    step = s.step
-    Model, Params, ParamsBar, Memory = s.t.Model, s.t.Params, s.t.ParamsBar, step.Memory
+    s = make_step(real, SIZES)
+    t = s.t
+    Model, Params, ParamsBar, Env, EnvBar, Memory, MemoryBar = (
+        t.Model, t.Params, t.ParamsBar, t.Env, t.EnvBar, t.Memory, t.MemoryBar
+    )  # fmt: skip
 
     @wp.kernel(**OPTIONS)
     def integrate(
@@ -231,13 +236,21 @@ def integration_kernel():
         next_qd: array2, q_bar: array2, qd_bar: array2, params_bar: ParamsBar,
     ):  # fmt: skip
         env = wp.tid()
+        e = Env()
         memory = Memory(real(wp.nan))
-        work = step.view(memory)
+        t.enter(e, memory, model, params, env)
+        e_bar = EnvBar()
+        memory_bar = MemoryBar(real(wp.nan))
+        t.enter_bar(e, e_bar, memory_bar, params_bar)
+        e.q = q[env]
+        e.qd = qd[env]
         for j in range(model.num_dofs):
-            work.dofs[j].dqd = dqd[env, j]
-        s.integrate.integrate(model, q[env], qd[env], work.dofs, next_q[env], next_qd[env])
+            e.dofs[j].dqd = dqd[env, j]
+        s.integrate.integrate(e, next_q[env], next_qd[env])
         if reverse != 0:
-            s.integrate.integrate_adjoint(model, q[env], qd[env], work.dofs, q_bar[env], qd_bar[env])
+            e_bar.q = q_bar[env]
+            e_bar.qd = qd_bar[env]
+            s.integrate.integrate_adjoint(e, e_bar)
 
     return integrate
 
@@ -269,9 +282,11 @@ def test_integration_adjoint_matches_differences_for_rotations_of_every_size():
 
 @cache
 def joints_kernel():
-    s = make_stages(real, SIZES)
-    step, adjoint = s.step, s.step.adjoint
-    Model, Params, ParamsBar, Memory, MemoryBar = s.t.Model, s.t.Params, s.t.ParamsBar, step.Memory, adjoint.MemoryBar
+    s = make_step(real, SIZES)
+    t = s.t
+    Model, Params, ParamsBar, Env, EnvBar, Memory, MemoryBar = (
+        t.Model, t.Params, t.ParamsBar, t.Env, t.EnvBar, t.Memory, t.MemoryBar
+    )  # fmt: skip
 
     @wp.kernel(**OPTIONS)
     def joints(
@@ -282,43 +297,45 @@ def joints_kernel():
     ):  # fmt: skip
         """Forces, what they add to the diagonal; of every row cfm, bound, and b as far as it is the joint's own."""
         env = wp.tid()
+        e = Env()
         memory = Memory(real(wp.nan))
+        t.enter(e, memory, model, params, env)
+        e_bar = EnvBar()
         memory_bar = MemoryBar(real(wp.nan))
-        work = step.view(memory)
-        bar = adjoint.view_bar(memory_bar)
-        count = s.actuation.actuation(model, params, env, q[env], qd[env], u[env], work.dofs, work.joint_rows)
-        count = s.joint_rows.find_rows(model, params, env, q[env], work.joint_rows, count)
+        t.enter_bar(e, e_bar, memory_bar, params_bar)
+        e.q = q[env]
+        e.qd = qd[env]
+        e.u = u[env]
+        s.actuation.actuation(e)
+        s.rows.joint.list_rows(e)
         for j in range(model.num_dofs):
-            force[env, j] = work.dofs[j].u
-            diagonal[env, j] = work.dofs[j].diagonal
-        for k in range(count):
-            bias, softness = s.joint_rows.row_terms(model, params, env, q[env], u[env], work.joint_rows[k])
-            b[env, k] = work.joint_rows[k].sign * qd[env, work.joint_rows[k].dof] + bias
+            force[env, j] = e.dofs[j].u
+            diagonal[env, j] = e.dofs[j].diagonal
+        for k in range(e.num_joint_rows):
+            bias, softness = s.rows.joint.row_terms(e, e.joint_rows[k])
+            b[env, k] = e.joint_rows[k].sign * qd[env, e.joint_rows[k].dof] + bias
             cfm[env, k] = softness
-            bound[env, k] = work.joint_rows[k].high
-            rows[env, k, 0] = real(work.joint_rows[k].kind)
-            rows[env, k, 1] = real(work.joint_rows[k].index)
-            rows[env, k, 2] = work.joint_rows[k].sign
+            bound[env, k] = e.joint_rows[k].high
+            rows[env, k, 0] = real(e.joint_rows[k].kind)
+            rows[env, k, 1] = real(e.joint_rows[k].index)
+            rows[env, k, 2] = e.joint_rows[k].sign
         if reverse != 0:
+            e_bar.q = q_bar[env]
+            e_bar.qd = qd_bar[env]
+            e_bar.u = u_bar[env]
             for j in range(model.num_dofs):
                 # the adjoint of the diagonal is -(s dqd / dt + kappa / 2): kappa makes it what is asked for
-                work.dofs[j].dqd = dqd[env, j]
-                bar.dofs[j].s = force_bar[env, j]
-                bar.dofs[j].kappa = real(-2.0) * (diagonal_bar[env, j] + force_bar[env, j] * dqd[env, j] / model.dt)
-            s.actuation.actuation_adjoint(
-                model, params, env, q[env], qd[env], u[env], work.dofs, bar.dofs, q_bar[env], qd_bar[env], u_bar[env],
-                params_bar,
-            )  # fmt: skip
-            for k in range(count):
+                e.dofs[j].dqd = dqd[env, j]
+                e_bar.dofs[j].s = force_bar[env, j]
+                e_bar.dofs[j].kappa = real(-2.0) * (diagonal_bar[env, j] + force_bar[env, j] * dqd[env, j] / model.dt)
+            s.actuation.actuation_adjoint(e, e_bar)
+            for k in range(e.num_joint_rows):
                 # and that of cfm is b_bar x + E
-                work.joint_rows[k].x = x[env, k]
-                bar.joint_rows[k].b = b_bar[env, k]
-                bar.joint_rows[k].E = cfm_bar[env, k] - b_bar[env, k] * x[env, k]
-                bar.joint_rows[k].bound = bound_bar[env, k]
-            s.joint_rows.joint_rows_adjoint(
-                model, params, env, q[env], u[env], count, work.joint_rows, bar.joint_rows, q_bar[env], qd_bar[env],
-                u_bar[env], params_bar,
-            )  # fmt: skip
+                e.joint_rows[k].x = x[env, k]
+                e_bar.joint_rows[k].b = b_bar[env, k]
+                e_bar.joint_rows[k].E = cfm_bar[env, k] - b_bar[env, k] * x[env, k]
+                e_bar.joint_rows[k].bound = bound_bar[env, k]
+                s.rows.joint.joint_row_adjoint(e, e_bar, e.joint_rows[k], e_bar.joint_rows[k])
 
     return joints
 

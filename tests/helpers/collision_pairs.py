@@ -7,64 +7,38 @@ import numpy as np
 import warp as wp
 from scipy.spatial.transform import Rotation
 from warp_articulated.kernels.collision.frames import make_frames
-from warp_articulated.kernels.collision.pairs import make_collision
+from warp_articulated.kernels.collision.pairs import kind_of, make_choice, make_pairs
+from warp_articulated.kernels.collision.pose import make_pose
+from warp_articulated.kernels.types import make_arguments
 
-SPHERE, CAPSULE, BOX, CYLINDER, MESH, PLANE = range(6)
+from warp_articulated.model import ShapeType
+
 CANDIDATES = {
-    "sphere_plane": 1, "capsule_plane": 2, "box_plane": 8, "cylinder_plane": 5, "mesh_plane": 1,
-    "sphere_sphere": 1, "sphere_capsule": 1, "sphere_box": 1, "capsule_capsule": 2, "capsule_box": 2, "box_box": 8,
-}  # fmt: skip
+    f"{a.name}_{b.name}".lower(): pair.candidates for (a, b), pair in make_pairs(wp.float64).items()
+}  # of a mesh, one corner
 KINDS = list(CANDIDATES)
 OPTIONS = {"enable_backward": False, "max_unroll": 1}
 
 
+def kind_number(kind):
+    """The number of a kind of pair in the kernels, from its name."""
+    return kind_of(*(ShapeType[name.upper()] for name in kind.split("_")))
+
+
 @cache
 def kernels(real):
-    """Kernels that evaluate all candidates of one kind of pair; a mesh has one vertex, in place of its size."""
-    vec3, mat33 = wp.types.vector(3, real), wp.types.matrix((3, 3), real)
-    t = SimpleNamespace(real=real, vec3=vec3, mat33=mat33)
-    g, frames = make_collision(t), make_frames(t)
+    """Kernels that evaluate all candidates of one kind of pair; a mesh has one corner, in place of its size."""
+    t, g, choice = make_arguments(real), make_pose(real), make_choice(real, make_pairs(real))
+    frames = make_frames(t)
+    vec3, mat33, Pose, PointBar = t.vec3, t.mat33, g.Pose, g.PointBar
 
     @wp.func
-    def search(kind: int, xa: vec3, Ra: mat33, sa: vec3, xb: vec3, Rb: mat33, sb: vec3):
-        mode = 0
-        if kind == 8:
-            mode = g.capsule_capsule_mode(xa, Ra, sa, xb, Rb, sb)
-        elif kind == 9:
-            mode = g.capsule_box_mode(xa, Ra, sa, xb, Rb, sb)
-        elif kind == 10:
-            mode = g.box_box_mode(xa, Ra, sa, xb, Rb, sb)
-        return mode
-
-    @wp.func
-    def point(kind: int, feature: int, xa: vec3, Ra: mat33, sa: vec3, xb: vec3, Rb: mat33, sb: vec3):
-        p = vec3()
-        n = vec3()
-        z = real(0.0)
-        nb = Rb[:, 2]
-        if kind == 0:
-            p, n, z = g.sphere_plane_point(xa, sa[0], xb, nb)
-        elif kind == 1:
-            p, n, z = g.capsule_plane_point(feature, xa, Ra, sa, xb, nb)
-        elif kind == 2:
-            p, n, z = g.box_plane_point(feature, xa, Ra, sa, xb, nb)
-        elif kind == 3:
-            p, n, z = g.cylinder_plane_point(feature, xa, Ra, sa, xb, nb)
-        elif kind == 4:
-            p, n, z = g.mesh_plane_point(xa, Ra, sa, xb, nb)
-        elif kind == 5:
-            p, n, z = g.sphere_sphere_point(xa, sa[0], xb, sb[0])
-        elif kind == 6:
-            p, n, z = g.sphere_capsule_point(xa, sa[0], xb, Rb, sb)
-        elif kind == 7:
-            p, n, z = g.sphere_box_point(xa, sa[0], xb, Rb, sb)
-        elif kind == 8:
-            p, n, z = g.capsule_capsule_point(feature, xa, Ra, sa, xb, Rb, sb)
-        elif kind == 9:
-            p, n, z = g.capsule_box_point(feature, xa, Ra, sa, xb, Rb, sb)
-        else:
-            p, n, z = g.box_box_point(feature, xa, Ra, sa, xb, Rb, sb)
-        return p, n, z
+    def pose(x: vec3, R: mat33, size: vec3):
+        p = Pose()
+        p.x = x
+        p.R = R
+        p.size = size
+        return p
 
     @wp.kernel(module="unique", enable_backward=False, module_options=OPTIONS)
     def forward(
@@ -75,59 +49,17 @@ def kernels(real):
         p: wp.array2d(dtype=vec3), n: wp.array2d(dtype=vec3), z: wp.array2d(dtype=real),
     ):  # fmt: skip
         i = wp.tid()
+        a = pose(xa[i], Ra[i], sa[i])
+        b = pose(xb[i], Rb[i], sb[i])
         if searching != 0:
-            mode = search(kind, xa[i], Ra[i], sa[i], xb[i], Rb[i], sb[i])
+            mode = choice.mode(kind, a, b)
             for k in range(feature.shape[1]):
                 feature[i, k] = 16 * mode + k
         for k in range(feature.shape[1]):
-            pk, nk, zk = point(kind, feature[i, k], xa[i], Ra[i], sa[i], xb[i], Rb[i], sb[i])
+            pk, nk, zk = choice.point(kind, feature[i, k], a, b)
             p[i, k] = pk
             n[i, k] = nk
             z[i, k] = zk
-
-    @wp.func
-    def point_adjoint(
-        kind: int, feature: int, xa: vec3, Ra: mat33, sa: vec3, xb: vec3, Rb: mat33, sb: vec3,
-        p: vec3, n: vec3, z: real,
-    ):  # fmt: skip
-        o = real(0.0)
-        nb = Rb[:, 2]
-        fa = vec3()
-        ta = vec3()
-        ga = vec3()
-        fb = vec3()
-        tb = vec3()
-        gb = vec3()
-        ra = real(0.0)
-        rb = real(0.0)
-        if kind == 0:
-            fa, ra, fb, tb = g.sphere_plane_point_adjoint(xa, sa[0], xb, nb, p, n, z)
-            ga = vec3(ra, o, o)
-        elif kind == 1:
-            fa, ta, ga, fb, tb = g.capsule_plane_point_adjoint(feature, xa, Ra, sa, xb, nb, p, n, z)
-        elif kind == 2:
-            fa, ta, ga, fb, tb = g.box_plane_point_adjoint(feature, xa, Ra, sa, xb, nb, p, n, z)
-        elif kind == 3:
-            fa, ta, ga, fb, tb = g.cylinder_plane_point_adjoint(feature, xa, Ra, sa, xb, nb, p, n, z)
-        elif kind == 4:
-            fa, ta, ga, fb, tb = g.mesh_plane_point_adjoint(xa, Ra, sa, xb, nb, p, n, z)
-        elif kind == 5:
-            fa, ra, fb, rb = g.sphere_sphere_point_adjoint(xa, sa[0], xb, sb[0], p, n, z)
-            ga = vec3(ra, o, o)
-            gb = vec3(rb, o, o)
-        elif kind == 6:
-            fa, ra, fb, tb, gb = g.sphere_capsule_point_adjoint(xa, sa[0], xb, Rb, sb, p, n, z)
-            ga = vec3(ra, o, o)
-        elif kind == 7:
-            fa, ra, fb, tb, gb = g.sphere_box_point_adjoint(xa, sa[0], xb, Rb, sb, p, n, z)
-            ga = vec3(ra, o, o)
-        elif kind == 8:
-            fa, ta, ga, fb, tb, gb = g.capsule_capsule_point_adjoint(feature, xa, Ra, sa, xb, Rb, sb, p, n, z)
-        elif kind == 9:
-            fa, ta, ga, fb, tb, gb = g.capsule_box_point_adjoint(feature, xa, Ra, sa, xb, Rb, sb, p, n, z)
-        else:
-            fa, ta, ga, fb, tb, gb = g.box_box_point_adjoint(feature, xa, Ra, sa, xb, Rb, sb, p, n, z)
-        return fa, ta, ga, fb, tb, gb
 
     @wp.kernel(module="unique", enable_backward=False, module_options=OPTIONS)
     def adjoint(
@@ -139,15 +71,17 @@ def kernels(real):
         out: wp.array2d(dtype=vec3),
     ):  # fmt: skip
         i = wp.tid()
-        fa, ta, ga, fb, tb, gb = point_adjoint(
-            kind, feature[i], xa[i], Ra[i], sa[i], xb[i], Rb[i], sb[i], p_bar[i], n_bar[i], z_bar[i]
-        )
-        out[i, 0] = fa
-        out[i, 1] = ta
-        out[i, 2] = ga
-        out[i, 3] = fb
-        out[i, 4] = tb
-        out[i, 5] = gb
+        bar = PointBar()
+        bar.p = p_bar[i]
+        bar.n = n_bar[i]
+        bar.z = z_bar[i]
+        A, B = choice.adjoint(kind, feature[i], pose(xa[i], Ra[i], sa[i]), pose(xb[i], Rb[i], sb[i]), bar)
+        out[i, 0] = A.x
+        out[i, 1] = A.phi
+        out[i, 2] = A.size
+        out[i, 3] = B.x
+        out[i, 4] = B.phi
+        out[i, 5] = B.size
 
     @wp.kernel(module="unique", enable_backward=False, module_options=OPTIONS)
     def tangent_frame(n: wp.array(dtype=vec3), bars: wp.array2d(dtype=vec3), out: wp.array2d(dtype=vec3)):
@@ -157,7 +91,9 @@ def kernels(real):
         out[i, 1] = second
         out[i, 2] = frames.tangents_adjoint(n[i], bars[i, 0], bars[i, 1])
 
-    return SimpleNamespace(**locals())
+    return SimpleNamespace(
+        forward=forward, adjoint=adjoint, tangent_frame=tangent_frame, vec3=vec3, mat33=mat33, real=real
+    )
 
 
 class Pairs:
@@ -185,7 +121,7 @@ class Pairs:
         features = wp.array(np.zeros(shape) if feature is None else feature, dtype=int)
         out = [wp.full(shape, np.nan, dtype=k.vec3), wp.full(shape, np.nan, dtype=k.vec3)]
         out.append(wp.full(shape, np.nan, dtype=self.real))
-        arguments = [KINDS.index(self.kind), int(feature is None), *self.arrays(), features, *out]
+        arguments = [kind_number(self.kind), int(feature is None), *self.arrays(), features, *out]
         wp.launch(k.forward, shape[0], arguments)
         return features.numpy(), *(x.numpy() for x in out)
 
@@ -194,7 +130,7 @@ class Pairs:
         k = kernels(self.real)
         out = wp.full((len(feature), 6), np.nan, dtype=k.vec3)
         bars = [wp.array(p_bar, dtype=k.vec3), wp.array(n_bar, dtype=k.vec3), wp.array(z_bar, dtype=self.real)]
-        arguments = [KINDS.index(self.kind), *self.arrays(), wp.array(feature, dtype=int), *bars, out]
+        arguments = [kind_number(self.kind), *self.arrays(), wp.array(feature, dtype=int), *bars, out]
         wp.launch(k.adjoint, len(feature), arguments)
         return out.numpy()
 

@@ -4,10 +4,14 @@ import mujoco
 import numpy as np
 import pytest
 import warp as wp
-from collision_pairs import BOX, CAPSULE, EYE, SPHERE, Pairs, deepest, random_pairs, turn
+from collision_pairs import EYE, Pairs, deepest, random_pairs, turn
 from scipy.optimize import linprog
 from scipy.spatial import ConvexHull, HalfspaceIntersection
 from scipy.spatial.transform import Rotation
+
+from warp_articulated.model import ShapeType
+
+SPHERE, CAPSULE, BOX = ShapeType.SPHERE, ShapeType.CAPSULE, ShapeType.BOX
 
 
 def mujoco_distance(pairs, types):

@@ -19,9 +19,9 @@ from gpu_resources import (
     recording,
     table,
 )
+from warp_articulated.kernels.queries.contacts import make_contacts_adjoint
 from warp_articulated.kernels.queries.diagnostics import make_diagnostics
 from warp_articulated.kernels.queries.jacobians import make_jacobians
-from warp_articulated.kernels.queries.contacts import make_contacts_adjoint
 from warp_articulated.kernels.rollout import make_rollout, make_rollout_adjoint
 
 KILO = 1024
