@@ -22,7 +22,6 @@ def make_rollout(real, sizes: Sizes):
     """The forward rollout kernel for one precision and size."""
     s = make_step(real, sizes)
     t = s.t
-    Model, Params, Env, Memory = t.Model, t.Params, t.Env, t.Memory
 
     @wp.func
     def hold(q: wp.array(dtype=real), q_next: wp.array(dtype=real)):
@@ -31,8 +30,8 @@ def make_rollout(real, sizes: Sizes):
 
     @wp.kernel(**KERNEL, module_options=module_options())
     def rollout(
-        model: Model,
-        params: Params,
+        model: t.Model,
+        params: t.Params,
         first: int,
         substeps: int,
         stride: int,
@@ -48,8 +47,8 @@ def make_rollout(real, sizes: Sizes):
         diverged (it then keeps its state), or -1; dropped[env] the number of contacts beyond the capacity.
         """
         env = first + wp.tid()
-        e = Env()
-        memory = Memory()
+        e = t.Env()
+        memory = t.Memory()
         t.enter(e, memory, model, params, env)
         at = int(-1)
         lost = int(0)
@@ -80,9 +79,6 @@ def make_rollout_adjoint(real, sizes: Sizes):
     """The kernel that reverses a rollout."""
     s = make_step(real, sizes)
     t = s.t
-    Model, Params, ParamsBar, Env, EnvBar, Memory, MemoryBar = (
-        t.Model, t.Params, t.ParamsBar, t.Env, t.EnvBar, t.Memory, t.MemoryBar
-    )  # fmt: skip
 
     @wp.func
     def add(x: wp.array(dtype=real), dx: wp.array(dtype=real)):
@@ -91,8 +87,8 @@ def make_rollout_adjoint(real, sizes: Sizes):
 
     @wp.kernel(**KERNEL, module_options=module_options())
     def rollout_adjoint(
-        model: Model,
-        params: Params,
+        model: t.Model,
+        params: t.Params,
         first: int,
         substeps: int,
         stride: int,
@@ -105,7 +101,7 @@ def make_rollout_adjoint(real, sizes: Sizes):
         q_bar: wp.array2d(dtype=real),
         qd_bar: wp.array2d(dtype=real),
         u_bar: wp.array3d(dtype=real),
-        params_bar: ParamsBar,
+        params_bar: t.ParamsBar,
     ):
         """Walks back from the last of the states q[n], qd[n] after n steps to the first, one recomputed step each.
 
@@ -114,11 +110,11 @@ def make_rollout_adjoint(real, sizes: Sizes):
         u_bar and params_bar are added to.
         """
         env = first + wp.tid()
-        e = Env()
-        memory = Memory()
+        e = t.Env()
+        memory = t.Memory()
         t.enter(e, memory, model, params, env)
-        e_bar = EnvBar()
-        memory_bar = MemoryBar()
+        e_bar = t.EnvBar()
+        memory_bar = t.MemoryBar()
         t.enter_bar(e, e_bar, memory_bar, params_bar)
         e_bar.q = q_bar[env]
         e_bar.qd = qd_bar[env]

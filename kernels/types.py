@@ -170,7 +170,7 @@ def make_types(real, sizes: Sizes):
         U: vec6  # IA S
         diagonal: real  # added to S.U: armature and what acts implicitly
         Dinv: real  # 1 / (S.U + diagonal)
-        u: real  # joint force, then what is left of it after the bias, then joint impulse
+        u: real  # joint force, then minus the bias force, then joint impulse
         dqd: real  # rate change over the step
 
     @wp.struct
@@ -262,7 +262,7 @@ def make_types(real, sizes: Sizes):
 
     @wp.struct
     class ContactBar:
-        """Adjoints of one contact. x, p, n and z come in with what the loss itself asks of them."""
+        """Adjoints of one contact. x, p, n and z start with the gradient of the loss itself."""
 
         x: vec3
         p: vec3
@@ -291,7 +291,7 @@ def make_types(real, sizes: Sizes):
         row: int  # of A, the first
         rows: int  # 3, or 1 for a joint's row
         second: int  # 1: the second side of a contact
-        pick: int  # entry of a list of halves, kept here: those that pass through the joint at hand
+        pick: int  # entry of a list that is kept here: halves whose path contains the current joint
         u: vec3
         F: mat36  # wrenches that have arrived
         H: mat36  # motions of the root under the rows
@@ -302,20 +302,10 @@ def make_types(real, sizes: Sizes):
     # All working memory is one local vector, seen as arrays. A struct of vectors would be made as a temporary and
     # copied, which doubles the stack on CUDA.
     Memory, at = _layout(
-        real,
-        links=(Link, NL),
-        dofs=(Dof, NV),
-        contacts=(Contact, NC),
-        joint_rows=(JointRow, NJ),
-        u=(vec3, NC * NS * ND),
-        uD=(vec3, NC * NS * ND),
-        roots=(Root, NC * NS),
-        joint_u=(vec1, NJ * ND),
-        joint_roots=(JointRoot, NJ),
-        A=(real, NR * NR),
-        y=(real, NR),
-        scale=(real, NR),
-    )
+        real, links=(Link, NL), dofs=(Dof, NV), contacts=(Contact, NC), joint_rows=(JointRow, NJ),
+        u=(vec3, NC * NS * ND), uD=(vec3, NC * NS * ND), roots=(Root, NC * NS), joint_u=(vec1, NJ * ND),
+        joint_roots=(JointRoot, NJ), A=(real, NR * NR), y=(real, NR), scale=(real, NR),
+    )  # fmt: skip
     LINKS, DOFS, CONTACTS, JOINT_ROWS, U, UD, ROOTS, JOINT_U, JOINT_ROOTS, MATRIX, Y, SCALE = at
 
     @wp.struct
@@ -375,17 +365,9 @@ def make_types(real, sizes: Sizes):
 
     NH = NC * NS + NJ
     MemoryBar, at_bar = _layout(
-        real,
-        links=(LinkBar, NL),
-        dofs=(DofBar, NV),
-        contacts=(ContactBar, NC),
-        joint_rows=(JointRowBar, NJ),
-        halves=(Half, NH),
-        E=(real, NR * NR),
-        x=(real, NR),
-        dx=(real, NR),
-        history=(real, NI * NR),
-    )
+        real, links=(LinkBar, NL), dofs=(DofBar, NV), contacts=(ContactBar, NC), joint_rows=(JointRowBar, NJ),
+        halves=(Half, NH), E=(real, NR * NR), x=(real, NR), dx=(real, NR), history=(real, NI * NR),
+    )  # fmt: skip
     LINKS_BAR, DOFS_BAR, CONTACTS_BAR, JOINT_ROWS_BAR, HALVES, MATRIX_BAR, X, DX, HISTORY = at_bar
 
     @wp.struct

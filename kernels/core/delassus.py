@@ -8,7 +8,7 @@ vector of rates, it needs, root to tips,
     K_i = sum_rs B_rs V_i(Y_r) V_i(Y_s)^T
     F_r                                             row r's wrench as it arrives at link i, rebuilt going outwards
 and moving everything beyond joint i by a motion m changes E : A by m . (K x* IA - sum_r Z_r x* F_r), with all vectors
-of link i if m is a motion of the joint, and of its parent (with what IA hands to it) if m moves the joint's place.
+of link i if m is a motion of the joint, and of its parent (with the IA that it passes on) if m moves the joint's place.
 """
 
 import warp as wp
@@ -110,7 +110,7 @@ def make_delassus(t, s, dynamics):
 
     @wp.func
     def contact_half(e: wp.ref[Env], half: wp.ref[Half], k: int, second: int, link: int):
-        """One side of contact k; F is what is left of its wrenches at the root."""
+        """One side of contact k; F: the part of its wrenches that reaches the root."""
         side = SIDES * k + second
         sign = real(1 - 2 * second)
         p = e.contacts[k].p + e.contacts[k].shift * real(second)

@@ -46,7 +46,7 @@ def make_dynamics(t, s):
 
     @wp.func
     def articulate(e: wp.ref[Env], i: int, parent: wp.ref[Link], link: wp.ref[Link]):
-        """Eliminate the dofs of joint i and hand the articulated inertia and bias to the parent."""
+        """Eliminate the dofs of joint i and add the articulated inertia and bias to the parent."""
         IA = link.IA
         pA = link.pA
         r = link.r
@@ -75,7 +75,7 @@ def make_dynamics(t, s):
 
     @wp.func
     def articulate_free(e: wp.ref[Env], link: wp.ref[Link], start: int):
-        """The same for a free joint, whose axes are unit vectors: U is a column of what is left of IA."""
+        """The same for a free joint, whose axes are unit vectors: U is a column of the remaining IA."""
         I = link.IA
         p = link.pA
         U = vec6(I[2], I[7], I[11], I[12], I[13], I[14])

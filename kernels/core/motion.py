@@ -1,9 +1,9 @@
-"""Adjoint of the equations of motion: what position, rates and bodies are worth, once the solve has been reversed.
+"""Adjoint of the equations of motion by position, rates and bodies, once the solve has been reversed.
 
 By implicit differentiation the step's adjoint is that of -s.(M a + C), a the mean acceleration of the step, plus what
 contacts put on the links (contact_rows.py): no recursion of the forward solve has to be reversed. Every gradient is a
 wrench: moving joint i moves its subtree, so it is S_i times the sum of what pulls on the subtree. Vectors X that link i
-hands to its subtree (v, a, W, v + dv) do not move with it, so X x* (their adjoint) is taken off that sum.
+passes to its subtree (v, a, W, v + dv) do not move with it, so X x* (their adjoint) is subtracted from that sum.
 """
 
 import warp as wp

@@ -1,7 +1,7 @@
 """Projected Gauss-Seidel for b + A x = 0 with x within bounds: normal >= 0, friction within mu times the normal.
 
 Row r takes steps of -(residual) / a_r, where a_r is A_rr or more (see prepare_contact). `y` holds, for every row, the
-value that such a step leads to, but for the impulses of the row's own contact; contacts.G is what those add, and
+value that such a step leads to, without the impulses of the row's own contact; contacts.G adds those, and
 rows[r], row r of A outside that block, is what a change of x_r does to y: y -= rows[r] d, with no division. Sweeps
 start from x = 0.
 

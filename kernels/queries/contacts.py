@@ -13,19 +13,18 @@ from ..types import Sizes
 def make_contacts(real, sizes: Sizes):
     s = make_step(real, sizes)
     t = s.t
-    Model, Params, Env, Memory = t.Model, t.Params, t.Env, t.Memory
 
     @wp.kernel(**KERNEL, module_options=module_options())
     def contacts(
-        model: Model, params: Params, first: int, q: wp.array2d(dtype=real), qd: wp.array2d(dtype=real),
+        model: t.Model, params: t.Params, first: int, q: wp.array2d(dtype=real), qd: wp.array2d(dtype=real),
         u: wp.array2d(dtype=real), points: wp.array3d(dtype=real), normals: wp.array3d(dtype=real),
         depths: wp.array2d(dtype=real), impulses: wp.array3d(dtype=real), pairs: wp.array2d(dtype=int),
         counts: wp.array2d(dtype=int), change: wp.array(dtype=real),
     ):  # fmt: skip
         """All in world axes."""
         env = first + wp.tid()
-        e = Env()
-        memory = Memory()
+        e = t.Env()
+        memory = t.Memory()
         t.enter(e, memory, model, params, env)
         e.q = q[env]
         e.qd = qd[env]
@@ -56,8 +55,7 @@ def make_contacts(real, sizes: Sizes):
 def make_contacts_adjoint(real, sizes: Sizes):
     s = make_step(real, sizes)
     t = s.t
-    vec3, Model, Params, ParamsBar = t.vec3, t.Model, t.Params, t.ParamsBar
-    Env, EnvBar, Memory, MemoryBar = t.Env, t.EnvBar, t.Memory, t.MemoryBar
+    vec3 = t.vec3
 
     @wp.func
     def read(a: wp.array3d(dtype=real), env: int, k: int):
@@ -65,18 +63,18 @@ def make_contacts_adjoint(real, sizes: Sizes):
 
     @wp.kernel(**KERNEL, module_options=module_options())
     def contacts_adjoint(
-        model: Model, params: Params, first: int, q: wp.array2d(dtype=real), qd: wp.array2d(dtype=real),
+        model: t.Model, params: t.Params, first: int, q: wp.array2d(dtype=real), qd: wp.array2d(dtype=real),
         u: wp.array2d(dtype=real), points_bar: wp.array3d(dtype=real), normals_bar: wp.array3d(dtype=real),
         depths_bar: wp.array2d(dtype=real), impulses_bar: wp.array3d(dtype=real), q_bar: wp.array2d(dtype=real),
-        qd_bar: wp.array2d(dtype=real), u_bar: wp.array2d(dtype=real), params_bar: ParamsBar,
+        qd_bar: wp.array2d(dtype=real), u_bar: wp.array2d(dtype=real), params_bar: t.ParamsBar,
     ):  # fmt: skip
         """q_bar, qd_bar and u_bar come in as zeros."""
         env = first + wp.tid()
-        e = Env()
-        memory = Memory()
+        e = t.Env()
+        memory = t.Memory()
         t.enter(e, memory, model, params, env)
-        e_bar = EnvBar()
-        memory_bar = MemoryBar()
+        e_bar = t.EnvBar()
+        memory_bar = t.MemoryBar()
         t.enter_bar(e, e_bar, memory_bar, params_bar)
         e.q = q[env]
         e.qd = qd[env]

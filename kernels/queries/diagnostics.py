@@ -13,14 +13,13 @@ from ..types import TORQUE, Sizes
 def make_diagnostics(real, sizes: Sizes):
     s = make_step(real, sizes)
     t, larger = s.t, s.spatial.larger
-    Model, Params, Env, Memory = t.Model, t.Params, t.Env, t.Memory
 
     @wp.func
     def smaller(a: real, b: real):
         return wp.where(a < b, a, b)
 
     @wp.func
-    def impulse_margin(e: wp.ref[Env]):
+    def impulse_margin(e: wp.ref[t.Env]):
         """Smallest distance of an impulse from where its projection sets in or ends, over the largest impulse."""
         margin = real(wp.inf)
         scale = real(0.0)
@@ -49,7 +48,7 @@ def make_diagnostics(real, sizes: Sizes):
         return margin
 
     @wp.func
-    def drive_margin(e: wp.ref[Env]):
+    def drive_margin(e: wp.ref[t.Env]):
         """Smallest distance of a drive's force from its effort limit, over that limit."""
         margin = real(wp.inf)
         for k in range(e.model.num_drives):
@@ -63,7 +62,7 @@ def make_diagnostics(real, sizes: Sizes):
         return margin
 
     @wp.func
-    def bounce_margin(e: wp.ref[Env]):
+    def bounce_margin(e: wp.ref[t.Env]):
         """The same for the speed above which an impact bounces."""
         margin = real(wp.inf)
         for k in range(e.num_contacts):
@@ -74,7 +73,7 @@ def make_diagnostics(real, sizes: Sizes):
         return margin
 
     @wp.func
-    def limit_gap(e: wp.ref[Env]):
+    def limit_gap(e: wp.ref[t.Env]):
         gap = real(wp.inf)
         for n in range(e.model.num_limited):
             j = e.model.limited[n]
@@ -84,13 +83,13 @@ def make_diagnostics(real, sizes: Sizes):
 
     @wp.kernel(**KERNEL, module_options=module_options())
     def diagnostics(
-        model: Model, params: Params, first: int, u: wp.array3d(dtype=real), q: wp.array3d(dtype=real),
+        model: t.Model, params: t.Params, first: int, u: wp.array3d(dtype=real), q: wp.array3d(dtype=real),
         qd: wp.array3d(dtype=real), counts: wp.array3d(dtype=int), residual: wp.array2d(dtype=real),
         margin: wp.array2d(dtype=real), gap: wp.array2d(dtype=real),
     ):  # fmt: skip
         env = first + wp.tid()
-        e = Env()
-        memory = Memory()
+        e = t.Env()
+        memory = t.Memory()
         t.enter(e, memory, model, params, env)
         for n in range(u.shape[0]):
             e.q = q[n, env]

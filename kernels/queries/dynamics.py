@@ -10,10 +10,10 @@ from ..types import FREE, Sizes
 
 
 def make_accelerate(s):
-    real, Env = s.t.real, s.t.Env
+    real, t = s.t.real, s.t
 
     @wp.func
-    def accelerate(e: wp.ref[Env], tau: wp.array(dtype=real)):
+    def accelerate(e: wp.ref[t.Env], tau: wp.array(dtype=real)):
         """Joint accelerations M^-1 (tau - C) in dofs.dqd, by the articulated-body algorithm."""
         s.kinematics.kinematics(e)
         for j in range(e.model.num_dofs):
@@ -29,16 +29,15 @@ def make_accelerate(s):
 def make_forward_dynamics(real, sizes: Sizes):
     s = make_step(real, sizes)
     t, accelerate = s.t, make_accelerate(s)
-    Model, Params, Env, Memory = t.Model, t.Params, t.Env, t.Memory
 
     @wp.kernel(**KERNEL, module_options=module_options())
     def forward_dynamics(
-        model: Model, params: Params, first: int, q: wp.array2d(dtype=real), qd: wp.array2d(dtype=real),
+        model: t.Model, params: t.Params, first: int, q: wp.array2d(dtype=real), qd: wp.array2d(dtype=real),
         tau: wp.array2d(dtype=real), qdd: wp.array2d(dtype=real),
     ):  # fmt: skip
         env = first + wp.tid()
-        e = Env()
-        memory = Memory()
+        e = t.Env()
+        memory = t.Memory()
         t.enter(e, memory, model, params, env)
         e.q = q[env]
         e.qd = qd[env]
@@ -53,23 +52,20 @@ def make_forward_dynamics(real, sizes: Sizes):
 def make_forward_dynamics_adjoint(real, sizes: Sizes):
     s = make_step(real, sizes)
     t, accelerate = s.t, make_accelerate(s)
-    Model, Params, ParamsBar, Env, EnvBar, Memory, MemoryBar = (
-        t.Model, t.Params, t.ParamsBar, t.Env, t.EnvBar, t.Memory, t.MemoryBar
-    )  # fmt: skip
 
     @wp.kernel(**KERNEL, module_options=module_options())
     def forward_dynamics_adjoint(
-        model: Model, params: Params, first: int, q: wp.array2d(dtype=real), qd: wp.array2d(dtype=real),
+        model: t.Model, params: t.Params, first: int, q: wp.array2d(dtype=real), qd: wp.array2d(dtype=real),
         tau: wp.array2d(dtype=real), qdd_bar: wp.array2d(dtype=real), q_bar: wp.array2d(dtype=real),
-        qd_bar: wp.array2d(dtype=real), tau_bar: wp.array2d(dtype=real), params_bar: ParamsBar,
+        qd_bar: wp.array2d(dtype=real), tau_bar: wp.array2d(dtype=real), params_bar: t.ParamsBar,
     ):  # fmt: skip
         """Like a step of one second without contacts, except for the old rates; q_bar and qd_bar come in as zeros."""
         env = first + wp.tid()
-        e = Env()
-        memory = Memory()
+        e = t.Env()
+        memory = t.Memory()
         t.enter(e, memory, model, params, env)
-        e_bar = EnvBar()
-        memory_bar = MemoryBar()
+        e_bar = t.EnvBar()
+        memory_bar = t.MemoryBar()
         t.enter_bar(e, e_bar, memory_bar, params_bar)
         e.model.dt = real(1.0)
         e.q = q[env]
@@ -94,17 +90,17 @@ def make_forward_dynamics_adjoint(real, sizes: Sizes):
 def make_mass_matrix(real, sizes: Sizes):
     s = make_step(real, sizes)
     t, g = s.t, s.spatial
-    vec6, Model, Params, Env, Memory = t.vec6, t.Model, t.Params, t.Env, t.Memory
+    vec6 = t.vec6
 
     @wp.kernel(**KERNEL, module_options=module_options())
     def mass_matrix(
-        model: Model, params: Params, first: int, q: wp.array2d(dtype=real), qd: wp.array2d(dtype=real),
+        model: t.Model, params: t.Params, first: int, q: wp.array2d(dtype=real), qd: wp.array2d(dtype=real),
         M: wp.array3d(dtype=real),
     ):  # fmt: skip
         """Composite-rigid-body algorithm (Featherstone, chapter 6); M comes in as zeros, armature is added."""
         env = first + wp.tid()
-        e = Env()
-        memory = Memory()
+        e = t.Env()
+        memory = t.Memory()
         t.enter(e, memory, model, params, env)
         e.q = q[env]
         e.qd = qd[env]

@@ -19,9 +19,6 @@ def make_jacobians(real, sizes: Sizes):
     s = make_step(real, sizes)
     t, sinc, read_quat = s.t, s.integrate.sinc, s.kinematics.read_quat
     vec3, quat = t.vec3, t.quat
-    Model, Params, ParamsBar, Env, EnvBar, Memory, MemoryBar = (
-        t.Model, t.Params, t.ParamsBar, t.Env, t.EnvBar, t.Memory, t.MemoryBar
-    )  # fmt: skip
 
     @wp.func
     def turn_jacobians(w: vec3, h: real):
@@ -44,14 +41,14 @@ def make_jacobians(real, sizes: Sizes):
         return I + X * a + XX * b, (I + X * b + XX * c) * h
 
     @wp.func
-    def rotation_part(e: wp.ref[Env], e_bar: wp.ref[EnvBar], k: int):
+    def rotation_part(e: wp.ref[t.Env], e_bar: wp.ref[t.EnvBar], k: int):
         """Gradient for a rotation from the left of the quaternion at q[k]."""
         r = read_quat(e.q, k)
         x = read_quat(e_bar.q, k) * quat(-r[0], -r[1], -r[2], r[3])
         return vec3(x[0], x[1], x[2]) * real(0.5)
 
     @wp.func
-    def to_tangent(e: wp.ref[Env], e_bar: wp.ref[EnvBar], row: wp.array(dtype=real)):
+    def to_tangent(e: wp.ref[t.Env], e_bar: wp.ref[t.EnvBar], row: wp.array(dtype=real)):
         """The first nv entries of a row of A from the gradient by q."""
         for i in range(1, e.model.num_links):
             j = e.model.v_start[i]
@@ -69,7 +66,7 @@ def make_jacobians(real, sizes: Sizes):
                 row[j] = e_bar.q[k]
 
     @wp.func
-    def turned_rows(e: wp.ref[Env], j: int, A: wp.array2d(dtype=real), B: wp.array2d(dtype=real)):
+    def turned_rows(e: wp.ref[t.Env], j: int, A: wp.array2d(dtype=real), B: wp.array2d(dtype=real)):
         """Rows j, j + 1, j + 2 of the positions: a rotation that turns at the new rates."""
         nv = e.model.num_dofs
         R, J = turn_jacobians(s.integrate.next_rates(e, j), e.model.dt)
@@ -86,7 +83,7 @@ def make_jacobians(real, sizes: Sizes):
                 B[j + n, c] = x[n]
 
     @wp.func
-    def straight_row(e: wp.ref[Env], j: int, A: wp.array2d(dtype=real), B: wp.array2d(dtype=real)):
+    def straight_row(e: wp.ref[t.Env], j: int, A: wp.array2d(dtype=real), B: wp.array2d(dtype=real)):
         h = e.model.dt
         nv = e.model.num_dofs
         for c in range(2 * nv):
@@ -96,7 +93,7 @@ def make_jacobians(real, sizes: Sizes):
             B[j, c] = h * B[nv + j, c]
 
     @wp.func
-    def position_rows(e: wp.ref[Env], A: wp.array2d(dtype=real), B: wp.array2d(dtype=real)):
+    def position_rows(e: wp.ref[t.Env], A: wp.array2d(dtype=real), B: wp.array2d(dtype=real)):
         for i in range(1, e.model.num_links):
             j = e.model.v_start[i]
             if e.model.joint_type[i] == FREE:
@@ -110,17 +107,17 @@ def make_jacobians(real, sizes: Sizes):
 
     @wp.kernel(**KERNEL, module_options=module_options())
     def jacobians(
-        model: Model, params: Params, first: int, q: wp.array2d(dtype=real), qd: wp.array2d(dtype=real),
+        model: t.Model, params: t.Params, first: int, q: wp.array2d(dtype=real), qd: wp.array2d(dtype=real),
         u: wp.array2d(dtype=real), q_bar: wp.array2d(dtype=real), qd_bar: wp.array2d(dtype=real),
-        A: wp.array3d(dtype=real), B: wp.array3d(dtype=real), params_bar: ParamsBar,
+        A: wp.array3d(dtype=real), B: wp.array3d(dtype=real), params_bar: t.ParamsBar,
     ):  # fmt: skip
         """A (2 nv, 2 nv) and B (2 nv, nu) per environment come in as zeros; q_bar and qd_bar are scratch."""
         env = first + wp.tid()
-        e = Env()
-        memory = Memory()
+        e = t.Env()
+        memory = t.Memory()
         t.enter(e, memory, model, params, env)
-        e_bar = EnvBar()
-        memory_bar = MemoryBar()
+        e_bar = t.EnvBar()
+        memory_bar = t.MemoryBar()
         t.enter_bar(e, e_bar, memory_bar, params_bar)
         e.q = q[env]
         e.qd = qd[env]

@@ -13,17 +13,17 @@ from ..types import Sizes
 def make_link_poses(real, sizes: Sizes):
     s = make_step(real, sizes)
     t = s.t
-    vec3, Model, Params, Env, Memory = t.vec3, t.Model, t.Params, t.Env, t.Memory
+    vec3 = t.vec3
 
     @wp.kernel(**KERNEL, module_options=module_options())
     def link_poses(
-        model: Model, params: Params, first: int, frame_pos: wp.array(dtype=vec3), q: wp.array2d(dtype=real),
+        model: t.Model, params: t.Params, first: int, frame_pos: wp.array(dtype=vec3), q: wp.array2d(dtype=real),
         qd: wp.array2d(dtype=real), poses: wp.array3d(dtype=real),
     ):  # fmt: skip
         """Position and quaternion of every link's frame of the file, in the world."""
         env = first + wp.tid()
-        e = Env()
-        memory = Memory()
+        e = t.Env()
+        memory = t.Memory()
         t.enter(e, memory, model, params, env)
         e.q = q[env]
         e.qd = qd[env]
@@ -43,22 +43,21 @@ def make_link_poses(real, sizes: Sizes):
 def make_link_poses_adjoint(real, sizes: Sizes):
     s = make_step(real, sizes)
     t = s.t
-    vec3, quat, vec6, Model, Params, ParamsBar = t.vec3, t.quat, t.vec6, t.Model, t.Params, t.ParamsBar
-    Env, EnvBar, Memory, MemoryBar = t.Env, t.EnvBar, t.Memory, t.MemoryBar
+    vec3, quat, vec6 = t.vec3, t.quat, t.vec6
 
     @wp.kernel(**KERNEL, module_options=module_options())
     def link_poses_adjoint(
-        model: Model, params: Params, first: int, frame_pos: wp.array(dtype=vec3), q: wp.array2d(dtype=real),
+        model: t.Model, params: t.Params, first: int, frame_pos: wp.array(dtype=vec3), q: wp.array2d(dtype=real),
         qd: wp.array2d(dtype=real), poses_bar: wp.array3d(dtype=real), q_bar: wp.array2d(dtype=real),
-        qd_bar: wp.array2d(dtype=real), params_bar: ParamsBar,
+        qd_bar: wp.array2d(dtype=real), params_bar: t.ParamsBar,
     ):  # fmt: skip
         """A pose's adjoint is a wrench on its link; without motion the rest of motion_adjoint is zero."""
         env = first + wp.tid()
-        e = Env()
-        memory = Memory()
+        e = t.Env()
+        memory = t.Memory()
         t.enter(e, memory, model, params, env)
-        e_bar = EnvBar()
-        memory_bar = MemoryBar()
+        e_bar = t.EnvBar()
+        memory_bar = t.MemoryBar()
         t.enter_bar(e, e_bar, memory_bar, params_bar)
         e.q = q[env]
         e.qd = qd[env]
