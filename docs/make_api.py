@@ -184,7 +184,7 @@ def describe_attributes(found: Members, owner: str) -> Iterator[str]:
 
 def parameter_shapes() -> dict[str, str]:
     """name -> shape per environment, from the table in parameters.py."""
-    tree, _ = parsed(PACKAGE / "parameters.py")
+    tree, _ = parsed(PACKAGE / "device" / "parameters.py")
     for node in tree.body:
         if isinstance(node, ast.AnnAssign) and ast.unparse(node.target) == "SHAPES" and node.value is not None:
             shapes = ast.literal_eval(node.value)
