@@ -16,6 +16,7 @@ from torch.autograd.function import once_differentiable
 from .device import parameters
 from .device.engine import Counts, Engine
 from .device.structs import params_bar_struct
+from .geometry.rotations import quat_multiply
 
 REPLAY = 64  # steps that a backward pass recomputes at once, if checkpoints are closer: it stores their states
 
@@ -212,8 +213,7 @@ class ParameterBars:
 
 def rotation_to_quat(phi_bar: torch.Tensor, quat: torch.Tensor) -> torch.Tensor:
     """Gradient of a quaternion xyzw of any length from that of a rotation exp(phi) from its left."""
-    v, w = quat[..., :3], quat[..., 3:]
-    turned = torch.cat([w * phi_bar + torch.linalg.cross(phi_bar, v), -(phi_bar * v).sum(-1, keepdim=True)], -1)
+    turned = quat_multiply(torch.nn.functional.pad(phi_bar, (0, 1)), quat)
     return turned * (2.0 / (quat * quat).sum(-1, keepdim=True))
 
 

@@ -10,7 +10,7 @@ from pxr import UsdGeom
 from stages import complaints, instances, open_stage, pose_in_stage
 
 from warp_articulated import Simulator, load
-from warp_articulated.geometry.kinematics import batch_link_poses, link_transforms
+from warp_articulated.geometry.kinematics import batch_body_poses, batch_link_poses
 from warp_articulated.geometry.rotations import quat_to_matrix
 from warp_articulated.model import WORLD, Body, JointType, Shape, ShapeType, assemble
 from warp_articulated.show.film import frame_rows
@@ -53,14 +53,13 @@ def odd_model(**more):
     return assemble("odd", bodies, shapes, **more)
 
 
-def test_batch_link_poses_equal_the_one_by_one_ones(model):
+def test_poses_in_numpy_equal_those_of_the_kernel(model):
     q = moving_positions(model, 3, 4)
-    origins, quats = batch_link_poses(model, q)
-    for t in range(3):
-        for e in range(4):
-            rotation, origin = link_transforms(model, q[t, e])
-            np.testing.assert_allclose(origins[t, e], origin, atol=1e-12)
-            np.testing.assert_allclose(quat_to_matrix(quats[t, e]), rotation, atol=1e-12)
+    sim = Simulator(model, 12, device="cpu", dtype="float64")
+    expected = sim.link_poses(torch.tensor(q.reshape(12, -1), dtype=torch.float64)).reshape(3, 4, -1, 7).numpy()
+    origins, quats = batch_body_poses(model, q)
+    np.testing.assert_allclose(origins, expected[..., :3], atol=1e-12)
+    np.testing.assert_allclose(quat_to_matrix(quats), quat_to_matrix(expected[..., 3:]), atol=1e-12)
 
 
 @pytest.mark.parametrize("suffix", ["usda", "usdc"])

@@ -154,7 +154,7 @@ def test_a_full_disk_loses_nothing_and_says_so(tmp_path):
     for path in paths:
         path.write_text("old")
     command = [sys.executable, "-c", FULL_DISK, *map(str, paths)]
-    done = subprocess.run(command, capture_output=True, text=True, cwd=Path(__file__).parent)
+    done = subprocess.run(command, capture_output=True, text=True, cwd=Path(__file__).parents[1] / "helpers")
     said = [f"cannot write {path}: File too large." for path in paths for _ in LAYOUTS]
     assert done.stdout.splitlines() == said, done.stderr
     assert [path.read_text() for path in paths] == ["old", "old"]

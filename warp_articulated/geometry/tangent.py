@@ -10,6 +10,7 @@ import numpy as np
 import torch
 
 from ..model import JointType, Model
+from .rotations import conjugate, quat_multiply, unit
 
 
 def retract(model: Model, q: torch.Tensor, d: torch.Tensor) -> torch.Tensor:
@@ -27,8 +28,7 @@ def retract(model: Model, q: torch.Tensor, d: torch.Tensor) -> torch.Tensor:
         # not torch.norm, whose derivative at zero is not a number
         angle = torch.sqrt(square.clamp_min(torch.finfo(q.dtype).tiny))
         turn = torch.cat([half * torch.sinc(angle / torch.pi), torch.cos(angle)], -1)
-        e = q[..., k : k + 4]
-        moved[..., k : k + 4] = _multiply(turn, e / e.norm(dim=-1, keepdim=True))
+        moved[..., k : k + 4] = quat_multiply(turn, unit(q[..., k : k + 4]))
     return moved
 
 
@@ -38,8 +38,8 @@ def difference(model: Model, start: torch.Tensor, end: torch.Tensor) -> torch.Te
     d = end.new_empty(*torch.broadcast_shapes(start.shape[:-1], end.shape[:-1]), model.nv)
     d[..., scalar_v] = end[..., scalar_q] - start[..., scalar_q]
     for k, j in quaternions:
-        a, b = (e / e.norm(dim=-1, keepdim=True) for e in (start[..., k : k + 4], end[..., k : k + 4]))
-        turn = _multiply(b, torch.cat([-a[..., :3], a[..., 3:]], -1))
+        a, b = unit(start[..., k : k + 4]), unit(end[..., k : k + 4])
+        turn = quat_multiply(b, conjugate(a))
         turn = torch.where(turn[..., 3:] < 0, -turn, turn)  # both are the same rotation: the shorter way
         sine = torch.sqrt((turn[..., :3] ** 2).sum(-1, keepdim=True).clamp_min(torch.finfo(end.dtype).tiny))
         # angle / sin(angle / 2); for small angles 2, which the quotient would lose to rounding
@@ -61,10 +61,3 @@ def _layout(model: Model) -> tuple[tuple[np.ndarray, np.ndarray], list[tuple[int
             scalars.append((k, j))
     q_index, v_index = np.array(scalars, int).reshape(-1, 2).T
     return (q_index, v_index), quaternions
-
-
-def _multiply(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
-    """Product a b of quaternions (..., 4) xyzw: first b, then a."""
-    av, aw, bv, bw = a[..., :3], a[..., 3:], b[..., :3], b[..., 3:]
-    av, bv = torch.broadcast_tensors(av, bv)
-    return torch.cat([aw * bv + bw * av + torch.linalg.cross(av, bv), aw * bw - (av * bv).sum(-1, keepdim=True)], -1)

@@ -10,7 +10,7 @@ from ..model import Model, ModelError
 from ..model.file import load_model
 from .scene_files import load_scene, load_scene_file, scene_names
 from .urdf import load_urdf
-from .xmlfile import parse_xml
+from .xmlfile import root_tag
 
 _OTHERS = {
     ".xacro": "expand it first (xacro file.xacro > file.urdf)",
@@ -40,7 +40,7 @@ def load(name_or_path: str | Path, **options) -> Model:
     if not path.exists():
         raise ModelError(f"{path}: there is no such file, and no scene of this name.{_similar(str(name_or_path))}")
     suffix = path.suffix.lower()
-    if suffix == ".urdf" or (suffix == ".xml" and parse_xml(path).tag == "robot"):
+    if suffix == ".urdf" or (suffix == ".xml" and root_tag(path) == "robot"):
         return _call(load_urdf, path, options)
     if suffix in (".xml", ".mjcf"):
         from .mjcf import load_mjcf

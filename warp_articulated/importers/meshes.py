@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
-from ..geometry.rotations import quat_to_matrix
+from ..geometry.rotations import quat_about, quat_to_matrix
 from ..model import ModelError
 from .xmlfile import Element, parse_xml
 
@@ -173,8 +173,7 @@ def _dae_transform(element: Element) -> np.ndarray:
         T[:3, :3] = np.diag(_floats(element, 3))
     else:
         *axis, degrees = _floats(element, 4)
-        half = np.deg2rad(degrees) / 2
-        T[:3, :3] = quat_to_matrix(np.append(np.array(axis) / np.linalg.norm(axis) * np.sin(half), np.cos(half)))
+        T[:3, :3] = quat_to_matrix(quat_about(np.array(axis) / np.linalg.norm(axis), np.deg2rad(degrees)))
     return T
 
 

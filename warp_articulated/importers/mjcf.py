@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from ..geometry.rotations import matrix_to_quat, quat_multiply, quat_to_matrix
+from ..geometry.rotations import matrix_to_quat, quat_about, quat_multiply, quat_to_matrix
 from ..model import WORLD, Body, JointType, Model, ModelError, assemble
 from ..model.validate import check_flags
+from .xmlfile import parse_xml
 
 if TYPE_CHECKING:
     from mujoco import MjModel
@@ -131,6 +132,7 @@ def compile_mjcf(path: Path) -> Source:
     try:
         m = mujoco.MjModel.from_xml_path(str(path))
     except (ValueError, mujoco.FatalError) as error:
+        parse_xml(path)  # its error is clearer if the file is no XML
         raise ModelError(f"{path}: MuJoCo cannot compile this file: {' '.join(str(error).split())}") from error
     finally:
         mujoco.set_mju_user_warning(handler)
@@ -199,7 +201,7 @@ def _joint_chain(source: Source, b: int, joints: range, at: Placement, count: in
         # MuJoCo moves the joint by qpos - ref: start -ref away, so that q is qpos itself
         reference = float(m.qpos0[q_at])
         if kind == HINGE and reference:
-            quat = quat_multiply(quat, np.append(-axis * np.sin(reference / 2), np.cos(reference / 2)))
+            quat = quat_multiply(quat, quat_about(-axis, reference))
         elif kind == SLIDE:
             pos = pos - rotation @ axis * reference
         last = j == joints[-1]

@@ -10,7 +10,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ..geometry.kinematics import batch_link_poses, rotate, shape_poses
+from ..geometry.kinematics import batch_link_poses, shape_poses
+from ..geometry.rotations import quat_to_matrix
 from ..importers.meshes import convex_hull
 from ..model import WORLD, Model, Shape, ShapeType
 
@@ -68,8 +69,7 @@ def is_ground(shape: Shape) -> bool:
     """True for a horizontal plane on the world: all environments of a picture share it."""
     if shape.type != ShapeType.PLANE or shape.link != WORLD:
         return False
-    normal = rotate(np.asarray(shape.quat, float) / np.linalg.norm(shape.quat), np.array([0.0, 0.0, 1.0]))
-    return bool(normal[2] > 1.0 - 1e-6)
+    return bool(quat_to_matrix(shape.quat)[2, 2] > 1.0 - 1e-6)
 
 
 def grid_offsets(count: int, spacing: float) -> np.ndarray:

@@ -13,7 +13,8 @@ import numpy as np
 from PIL import Image
 
 from ...files import check_output_path, replace_when_done
-from ...geometry.kinematics import batch_link_poses, rotate
+from ...geometry.kinematics import batch_link_poses
+from ...geometry.rotations import rotate
 from ...model import Model
 from ...progress import Progress
 from ..film import select

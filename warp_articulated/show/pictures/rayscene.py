@@ -15,7 +15,8 @@ import numpy as np
 import warp as wp
 
 from ...device.launch import wait_for
-from ...geometry.kinematics import batch_link_poses, rotate
+from ...geometry.kinematics import batch_link_poses
+from ...geometry.rotations import rotate, unit
 from ...model import Model, Shape, ShapeType
 from ..layout import Camera, grid_offsets, hull_of, is_ground, is_visible, shape_color, srgb_to_linear
 from . import raycast, rayshapes
@@ -150,7 +151,7 @@ def _pack(model: Model, shapes: list[Shape], spacing: float) -> tuple[list[raysh
 def _pack_one(shape: Shape, spacing: float) -> tuple[rayshapes.Shape, np.ndarray]:
     """One shape in its link with the bounding box in its own frame, and the planes (n, 4) of its hull."""
     kind, pos = shape.type, np.asarray(shape.pos, float)
-    rot = np.asarray(shape.quat, float) / np.linalg.norm(shape.quat)
+    rot = unit(shape.quat)
     size = np.append(np.ravel(shape.size), np.zeros(3))[:3]
     middle, planes = np.zeros(3), np.zeros((0, 4))
     if kind == ShapeType.PLANE:  # a slope: shown as a thin slab that does not cut through the neighbours

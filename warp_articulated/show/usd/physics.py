@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 from pxr import Gf, Sdf, Usd, UsdGeom, UsdPhysics
 
-from ...geometry.rotations import matrix_to_quat, quat_multiply
+from ...geometry.rotations import matrix_to_quat, quat_multiply, unit
 from ...model import WORLD, DriveType, JointType, Model
 from .collision import add_colliders, may_touch
 from .shapes import frame_of, prim_names, quat_to_usd, vec3
@@ -106,7 +106,7 @@ def joint_axis(axis: np.ndarray) -> tuple[str, np.ndarray]:
     if axis[k] < 0 and np.abs(np.delete(axis, k)).max() < 1e-9:
         return "XYZ"[k], np.append(np.eye(3)[(k + 1) % 3], 0.0)  # half a turn; the shortest one is not unique
     quat = np.append(np.cross(start, axis), 1.0 + start @ axis)
-    return "XYZ"[k], quat / np.linalg.norm(quat)
+    return "XYZ"[k], unit(quat)
 
 
 def _add_limits(joint, model: Model, link: int) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 from pxr import Gf, Sdf, Tf, Usd, UsdGeom, UsdShade, Vt
 
+from ...geometry.rotations import unit
 from ...model import WORLD, Model, Shape, ShapeType
 from ..layout import hull_of, is_visible, shape_color, srgb_to_linear
 
@@ -37,7 +38,7 @@ def prim_names(names: Sequence[str], reserved: Sequence[str] = ()) -> list[str]:
 
 def quat_to_usd(quat: np.ndarray) -> Gf.Quatf:
     """A unit quaternion in USD's order, w first."""
-    x, y, z, w = (np.asarray(quat, float) / np.linalg.norm(quat)).tolist()
+    x, y, z, w = unit(quat).tolist()
     return Gf.Quatf(w, x, y, z)
 
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from ...geometry.kinematics import rotate
+from ...geometry.rotations import quat_to_matrix
 from ...model import Model, Shape, ShapeType
 from ..layout import hull_of, is_visible, shape_color
 
@@ -53,7 +53,7 @@ def group_shapes(model: Model, shapes: Iterable[Shape]) -> list[Group]:
 
 def slab(shape: Shape, half: float) -> Shape:
     """A slope as a thin box of 2 half x 2 half m: an endless plane would cut through the neighbours."""
-    normal = rotate(np.asarray(shape.quat, float) / np.linalg.norm(shape.quat), np.array([0.0, 0.0, 1.0]))
+    normal = quat_to_matrix(shape.quat)[:, 2]
     size = np.array([half, half, SLAB])
     return replace(shape, type=ShapeType.BOX, size=size, pos=np.asarray(shape.pos, float) - SLAB * normal)
 

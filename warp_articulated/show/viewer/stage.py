@@ -16,8 +16,8 @@ from dataclasses import dataclass
 import numpy as np
 import viser
 
-from ...geometry.kinematics import IDENTITY, batch_link_poses, rotate
-from ...geometry.rotations import quat_multiply
+from ...geometry.kinematics import batch_link_poses
+from ...geometry.rotations import IDENTITY, quat_multiply, rotate
 from ...model import WORLD, Model, Shape, ShapeType
 from ..layout import (
     Camera,
