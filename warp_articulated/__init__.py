@@ -59,7 +59,7 @@ _HOMES = {
     "trajectory": "Trajectory TrajectoryWriter",
     "show.usd": "UsdWriter export_usd",
 }
-_MODULES = ("rl",)  # the same for parts with names of their own
+_MODULES = ("rl",)  # subpackages, also imported when first used
 
 
 def __getattr__(name: str):

@@ -131,7 +131,7 @@ class RolloutAdjoint:
     def __init__(self, ctx, u: torch.Tensor, values: Sequence[torch.Tensor]):
         self.engine, self.substeps, self.every, self.u = ctx.engine, ctx.substeps, ctx.every, u
         self.params = dict(zip(ctx.names, values, strict=True))
-        # an environment that ran away stays where it was from that control on
+        # an environment that diverged stays where it was from that control on
         self.stopped = torch.where(ctx.diverged < 0, u.shape[0], ctx.diverged)
         self.wanted = [
             name if need else None
@@ -168,8 +168,11 @@ class RolloutAdjoint:
         return q_bar + qs_bar[0], qd_bar + qds_bar[0]
 
     def _groups(self, rows: int) -> Iterator[tuple[int, int]]:
-        """Rows between which to replay at once, last ones first: short segments together, or launches would cost more
-        than the steps in them. A last segment that is shorter stands alone."""
+        """Rows between which to replay at once, last ones first.
+
+        Short segments are replayed together, or launches would cost more than the steps in them. A shorter last
+        segment is replayed alone.
+        """
         last = rows - 1
         if last * self.every > len(self.u):
             yield last - 1, last
@@ -193,7 +196,7 @@ class RolloutAdjoint:
 
 
 class ParameterBars:
-    """Memory for the gradients of the parameters that are asked for, per environment."""
+    """Memory for the gradients of the requested parameters, per environment."""
 
     def __init__(self, engine: Engine, wanted: Sequence[str]):
         self.arrays: dict[str, torch.Tensor] = {}
@@ -218,7 +221,7 @@ def rotation_to_quat(phi_bar: torch.Tensor, quat: torch.Tensor) -> torch.Tensor:
 
 
 class Query(torch.autograd.Function):
-    """Base of the questions about one state: fn(state, parameters) -> tensors, and their adjoint, by name."""
+    """Base of the queries of one state: fn(state, parameters) -> tensors, and their adjoint."""
 
     @staticmethod
     def backward_of(ctx, adjoint, *outputs_bar):

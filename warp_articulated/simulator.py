@@ -1,6 +1,6 @@
 """`Simulator`: a model on a device, ready to run batches of it from PyTorch.
 
-Methods check what they are given and call autograd.py, or the engine for what has no gradients.
+Methods check their arguments and call autograd.py, or the engine where there are no gradients.
 """
 
 from __future__ import annotations
@@ -263,7 +263,7 @@ class Simulator:
 
         Args:
             qs, qds: states before the steps, (T, num_envs, ...) or, as `rollout` returns them, one more.
-            u: (T, num_envs, nu). With substeps, only the first step of each control is looked at.
+            u: (T, num_envs, nu). With substeps, only the first step of each control is examined.
             params: see `step`.
         """
         if len(qs) < len(u):
@@ -280,7 +280,7 @@ class Simulator:
         fall = float(abs(self.model.gravity).max()) * self.dt**2
         return Diagnostics(counts[..., 0], counts[..., 1], counts[..., 2], residual, margin, gap, fall)
 
-    # -- checks of what a caller passes
+    # -- checks of arguments
 
     def _checked(self, name: str, value, *shape: int) -> torch.Tensor:
         return checks.state(name, value, shape, self._engine.like, self.validate)
@@ -329,7 +329,7 @@ class Simulator:
     # -- after a call
 
     def _report(self, counts: Counts) -> None:
-        """Keep what a call counted. Warn about it on the CPU, where looking costs no synchronisation."""
+        """Keep the counts of a call. Warn about them on the CPU, where reading them costs no synchronisation."""
         self._diverged, self._dropped = counts
         if not self.device.is_cpu:
             return

@@ -48,8 +48,8 @@ class Engine:
         dtype: "float32" or "float64".
         threads: CPU threads; None: all cores.
         max_contacts: contacts at once per environment, before rounding up.
-        erp, cfm: defaults of the parameters that are no part of the model.
-        solver: fields of the kernels' Model struct that are no part of the model: dt, iterations, ...
+        erp, cfm: defaults of the parameters that are not part of the model.
+        solver: fields of the kernels' Model struct that are not part of the model: dt, iterations, ...
     """
 
     def __init__(
@@ -119,7 +119,7 @@ class Engine:
         return qs, qds
 
     def rollout_adjoint(self, params, *arguments) -> None:
-        """Adjoint of a rollout; arguments as of the kernel, from substeps on."""
+        """Adjoint of a rollout; arguments are those of the kernel, from substeps on."""
         self._run(make_rollout_adjoint, params, *arguments)
 
     def step(self, counts: Counts, substeps: int, u, q, qd, params):

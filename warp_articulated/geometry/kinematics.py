@@ -20,16 +20,16 @@ def as_numpy(value: Any) -> np.ndarray:
 
 
 def as_positions(model: Model, q: Any, name: str, leading: tuple[int, ...]) -> np.ndarray:
-    """q as a float64 array after checking its shape; arguments as of as_array."""
+    """q as a float64 array after checking its shape; arguments: see as_array."""
     return np.asarray(as_array(model, q, name, leading), float)
 
 
 def as_array(model: Model, q: Any, name: str, leading: tuple[int, ...]) -> np.ndarray:
-    """q as a numpy array of its own type after checking its shape; q may be numpy, torch or Warp, on any device.
+    """q as a numpy array of the same dtype after checking its shape; q may be numpy, torch or Warp, on any device.
 
     Args:
-        name: what the caller calls this argument, for the error.
-        leading: how many dimensions may stand before the last one, which must be nq.
+        name: the caller's name of this argument, for the error message.
+        leading: accepted numbers of dimensions before the last one, which must be nq.
     """
     array = as_numpy(q)
     if array.ndim - 1 not in leading or array.shape[-1] != model.nq or array.size == 0:

@@ -1,7 +1,7 @@
-"""Positions and their tangent space: where q arrives from a small motion, and the motion between two q.
+"""Positions and their tangent space: q after a small motion, and the motion between two q.
 
-`Simulator.jacobians` measures positions in these coordinates, nv of them: a quaternion has four numbers, but a robot
-turns in three ways only.
+`Simulator.jacobians` measures positions in these nv coordinates: a quaternion has four numbers, but a rotation only
+three degrees of freedom.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ def retract(model: Model, q: torch.Tensor, d: torch.Tensor) -> torch.Tensor:
     """q (..., nq) moved by d (..., nv), in the order of qd; differentiable.
 
     A quaternion e becomes exp(phi) e, with phi in world axes for a free joint and in the axes of the joint's frame on
-    the parent for a ball joint. `retract(model, q, qd * dt)` is where constant velocities lead in dt.
+    the parent for a ball joint. `retract(model, q, qd * dt)` is the position after dt at constant velocities.
     """
     (scalar_q, scalar_v), quaternions = _layout(model)
     moved = q.new_empty(*torch.broadcast_shapes(q.shape[:-1], d.shape[:-1]), model.nq)
@@ -33,7 +33,7 @@ def retract(model: Model, q: torch.Tensor, d: torch.Tensor) -> torch.Tensor:
 
 
 def difference(model: Model, start: torch.Tensor, end: torch.Tensor) -> torch.Tensor:
-    """The shortest d (..., nv) with end = retract(model, start, d); differentiable but where a turn is by pi."""
+    """The shortest d (..., nv) with end = retract(model, start, d); differentiable except at turns by pi."""
     (scalar_q, scalar_v), quaternions = _layout(model)
     d = end.new_empty(*torch.broadcast_shapes(start.shape[:-1], end.shape[:-1]), model.nv)
     d[..., scalar_v] = end[..., scalar_q] - start[..., scalar_q]

@@ -1,4 +1,4 @@
-"""load(): one door to every kind of robot and scene."""
+"""load(): reads every kind of robot and scene."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _OTHERS = {
 def load(name_or_path: str | Path, **options) -> Model:
     """The model of a scene's name ("laikago"), or of a file.
 
-    Files: URDF (.urdf), MJCF (.xml, .mjcf), what Model.save wrote (.npz), scenes of your own (.json, docs/scenes.md).
+    Files: URDF (.urdf), MJCF (.xml, .mjcf), models from Model.save (.npz), your own scenes (.json, docs/scenes.md).
 
     options: keyword arguments of load_urdf or load_mjcf, whichever reads the file; other kinds take none.
     """

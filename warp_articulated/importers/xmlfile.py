@@ -127,7 +127,7 @@ def root_tag(path: Path) -> str:
             parser.Parse(line)
             if tags:
                 return tags[0]
-        parser.Parse(b"", True)  # complains that there is no element
+        parser.Parse(b"", True)  # raises: there is no element
     raise AssertionError
 
 

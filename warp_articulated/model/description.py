@@ -24,7 +24,7 @@ class ModelError(ValueError):
 
 
 class JointType(IntEnum):
-    """How a link moves against its parent."""
+    """How a link moves relative to its parent."""
 
     FREE = 0  # q: position, quaternion; qd: linear velocity of the link's origin, angular velocity; world axes
     REVOLUTE = 1
@@ -37,7 +37,7 @@ NV = {JointType.FREE: 6, JointType.REVOLUTE: 1, JointType.PRISMATIC: 1, JointTyp
 
 
 class ShapeType(IntEnum):
-    """In a collision pair the lower type stands first."""
+    """In a collision pair the lower type comes first."""
 
     SPHERE = 0  # size: radius
     CAPSULE = 1  # size: radius, half length of the cylindrical part; along its z axis
@@ -48,7 +48,7 @@ class ShapeType(IntEnum):
 
 
 class DriveType(IntEnum):
-    """What a drive makes of its control u."""
+    """How a drive turns its control u into a force tau."""
 
     TORQUE = 0  # tau = gear u, clipped to the effort limit
     POSITION = 1  # tau = kp (gear u - q) - kd qd
@@ -57,7 +57,7 @@ class DriveType(IntEnum):
 
 @dataclass
 class Body:
-    """One link and the joint it hangs on, as an importer found them. Per-joint numbers hold for each of its dofs."""
+    """One link and the joint to its parent, as an importer found them. Per-joint numbers apply to each of its dofs."""
 
     name: str
     parent: int
@@ -78,7 +78,9 @@ class Body:
     upper: float = np.inf
     order: int = -1  # place of the joint in q; -1: the place of the body in the list
     q0: np.ndarray | None = None  # default joint position; None: zero, or the joint's frame for a free joint
-    frame_pos: np.ndarray = field(default_factory=lambda: np.zeros(3))  # the file's body frame, seen from the link's
+    frame_pos: np.ndarray = field(
+        default_factory=lambda: np.zeros(3)
+    )  # origin of the file's body frame in the link's frame
 
 
 @dataclass(frozen=True)
@@ -95,14 +97,14 @@ class Shape:
     friction: float = 1.0
     restitution: float = 0.0
     color: tuple[float, float, float, float] | None = None
-    collide: bool = True  # False: only to be looked at
+    collide: bool = True  # False: only visible
     vertices: np.ndarray | None = None  # (n, 3) hull corners of a mesh, in the shape's frame
     faces: np.ndarray | None = None  # (m, 3) hull triangles of a mesh, counter-clockwise seen from outside
 
 
 @dataclass(frozen=True)
 class Drive:
-    """What turns one entry of the control u into a force on one joint."""
+    """Turns one entry of the control u into a force on one joint."""
 
     joint: str
     type: DriveType = DriveType.TORQUE
@@ -178,13 +180,13 @@ class Model:
         return len(self.link_names)
 
     def joint_q(self, name: str) -> slice:
-        """Where joint `name` stands in q."""
+        """Entries of joint `name` in q."""
         link = self._link_of_joint(name)
         start = int(self.q_start[link])
         return slice(start, start + NQ[JointType(self.joint_type[link])])
 
     def joint_v(self, name: str) -> slice:
-        """Where joint `name` stands in qd."""
+        """Entries of joint `name` in qd."""
         link = self._link_of_joint(name)
         start = int(self.v_start[link])
         return slice(start, start + NV[JointType(self.joint_type[link])])
@@ -223,7 +225,7 @@ class Model:
 
     @staticmethod
     def load(path: str | os.PathLike) -> Model:
-        """The model of a file that `save` wrote; wa.load reads it too, and many other kinds of file."""
+        """The model of a file that `save` wrote; wa.load reads such files and many other kinds."""
         from .file import load_model
 
         return load_model(path)

@@ -1,7 +1,7 @@
-"""Checks of what importers are asked for, and that a list of bodies can be simulated, made once for every Model.
+"""Checks of importers' options, and that a list of bodies can be simulated, made once for every Model.
 
-Refused is what has no meaning or no solution. What is only unlikely in a real robot, and that Pinocchio, PyBullet
-and MuJoCo load as well, is used as given and becomes a note of the model.
+Input without a meaning or a solution is refused. Input that is only unlikely in a real robot, and that Pinocchio,
+PyBullet and MuJoCo load as well, is used as given and becomes a note of the model.
 """
 
 from __future__ import annotations
@@ -14,27 +14,27 @@ import numpy as np
 from ..geometry import kinematics  # the module: it imports this package, too
 from .description import NQ, WORLD, Body, JointType, Model, ModelError
 
-# Real files are rounded to a few digits: a thousandth of the largest moment is forgiven without a word.
+# Real files are rounded to a few digits: a thousandth of the largest moment is accepted without a note.
 TRIANGLE_TOLERANCE = 1e-3
 NEGATIVE_TOLERANCE = 1e-6
 
 
 def check_flags(path: object, **flags: bool | None) -> None:
-    """Refuse words and numbers as options of an importer that are on or off: "false" would count as on."""
+    """Refuse strings and numbers for options of an importer that are on or off: "false" would count as on."""
     for name, value in flags.items():
         if value is not None and not isinstance(value, (bool, np.bool_)):
             raise ModelError(f"{path}: {name}={value!r} must be True or False.")
 
 
 def check_bodies(name: str, bodies: Sequence[Body]) -> list[str]:
-    """Raise ModelError for bodies that cannot be simulated; return notes (sentences) on doubtful ones."""
+    """Raise ModelError for bodies that cannot be simulated; return notes on doubtful ones."""
     _check_names(name, bodies)
     notes: list[str] = []
     thin: list[str] = []
     for i, body in enumerate(bodies):
         where = f"{name}: link {body.name!r}"
         if body.parent >= i or body.parent < WORLD:
-            raise ModelError(f"{where} hangs on link number {body.parent}; a parent must come earlier, or be -1.")
+            raise ModelError(f"{where} has parent {body.parent}; a parent must come earlier, or be -1.")
         _check_numbers(where, body)
         _check_joint(f"{name}: joint {body.joint_name!r}", body)
         if _check_inertia(where, body):
@@ -82,15 +82,17 @@ def _check_numbers(where: str, body: Body) -> None:
 
 def _check_joint(where: str, body: Body) -> None:
     if body.joint_type == JointType.FREE and body.parent != WORLD:
-        raise ModelError(f"{where} is free but hangs on another link; a free joint can only stand on the world.")
+        raise ModelError(
+            f"{where} is free but its parent is another link; the parent of a free joint must be the world."
+        )
     if np.linalg.norm(body.quat) < 1e-9:
         raise ModelError(f"{where}: the quaternion of its frame is zero.")
     if body.joint_type in (JointType.REVOLUTE, JointType.PRISMATIC) and np.linalg.norm(body.axis) < 1e-9:
-        raise ModelError(f"{where}: its axis is zero; it must point somewhere.")
+        raise ModelError(f"{where}: its axis is zero; it must have a direction.")
     if math.isnan(body.lower) or math.isnan(body.upper) or body.lower > body.upper:
         raise ModelError(
             f"{where}: the lower limit {body.lower:g} is above the upper limit {body.upper:g}; swap them, or leave "
-            "them out if it should turn freely."
+            "them out if the joint has no limits."
         )
 
 
@@ -104,7 +106,7 @@ def _check_inertia(where: str, body: Body) -> bool:
 
 
 def inertia_problem(inertia: np.ndarray) -> str:
-    """Why no simulation can use this inertia (3, 3), as a sentence; empty if it is usable."""
+    """Why this inertia (3, 3) cannot be simulated; empty if it can."""
     inertia = np.asarray(inertia, float)
     size = np.abs(inertia).max()
     if np.abs(inertia - inertia.T).max() > 1e-9 * size:
@@ -112,7 +114,7 @@ def inertia_problem(inertia: np.ndarray) -> str:
     low, middle, high = np.linalg.eigvalsh(inertia)
     if low < -max(NEGATIVE_TOLERANCE * size, 1e-15):
         return (
-            f"the inertia has a negative principal moment, so it would turn against the torque; the principal moments "
+            f"the inertia has a negative principal moment, so it would turn against a torque; the principal moments "
             f"are {low:.4g}, {middle:.4g} and {high:.4g} kg m^2 and must not be negative."
         )
     return ""
