@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from ..model.description import WORLD, JointType, Model, Shape, ShapeType
-from .rotations import IDENTITY, quat_multiply, quat_to_matrix, rotate, unit
+from .rotations import IDENTITY, quat_multiply, quat_to_matrix, rotate, unit_quat
 
 BLOCK = 8192  # poses computed at a time: their numbers fit into a processor's cache
 
@@ -83,7 +83,7 @@ def _block_poses(model: Model, q: np.ndarray) -> list[tuple[np.ndarray, np.ndarr
     for i in range(model.num_links):
         at, parent, kind = int(model.q_start[i]), int(model.parent[i]), model.joint_type[i]
         if kind == JointType.FREE:
-            poses.append((q[at : at + 3], unit(q[at + 3 : at + 7], axis=0)))
+            poses.append((q[at : at + 3], unit_quat(q[at + 3 : at + 7], axis=0)))
             continue
         origin, above = (np.zeros((3, 1)), IDENTITY[:, None]) if parent == WORLD else poses[parent]
         axis, still = model.axis[i][:, None], model.joint_quat[i][:, None]
@@ -95,16 +95,16 @@ def _block_poses(model: Model, q: np.ndarray) -> list[tuple[np.ndarray, np.ndarr
             still = still * np.cos(half) + quarter[:, None] * np.sin(half)
         quat = quat_multiply(above, still, axis=0)
         if kind == JointType.SPHERICAL:
-            quat = quat_multiply(quat, unit(q[at : at + 4], axis=0), axis=0)
+            quat = quat_multiply(quat, unit_quat(q[at : at + 4], axis=0), axis=0)
         elif kind == JointType.PRISMATIC:
             origin = origin + rotate(quat, axis, axis=0) * q[at]
-        poses.append((np.broadcast_to(origin, (3, n)), np.broadcast_to(unit(quat, axis=0), (4, n))))
+        poses.append((np.broadcast_to(origin, (3, n)), np.broadcast_to(unit_quat(quat, axis=0), (4, n))))
     return poses
 
 
 def shape_poses(shape: Shape, origins: np.ndarray, quats: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """World position (..., 3) and quaternion (..., 4) of a shape, from the poses of all links (..., nl, 3 or 4)."""
-    local = unit(shape.quat)
+    local = unit_quat(shape.quat)
     if shape.link == WORLD:
         batch = origins.shape[:-2]
         return np.broadcast_to(shape.pos, (*batch, 3)), np.broadcast_to(local, (*batch, 4))

@@ -19,7 +19,7 @@ Array = Any  # numpy.ndarray or torch.Tensor; the result is of the same kind
 # is twice as fast.
 
 
-def unit(q: Array, axis: int = -1) -> Array:
+def unit_quat(q: Array, axis: int = -1) -> Array:
     """Quaternions (..., 4) scaled to length 1."""
     xp, (q,) = _arrays(q)
     return q / xp.linalg.norm(q, axis=axis, keepdims=True)
@@ -58,7 +58,7 @@ def rotate_back(q: Array, vector: Array) -> Array:
 def quat_to_matrix(q: Array) -> Array:
     """Rotation matrices (..., 3, 3) of quaternions (..., 4), which need not be normalised."""
     xp, (q,) = _arrays(q)
-    x, y, z, w = xp.moveaxis(unit(q), -1, 0)
+    x, y, z, w = xp.moveaxis(unit_quat(q), -1, 0)
     rows = [
         [1 - 2 * (y * y + z * z), 2 * (x * y - z * w), 2 * (x * z + y * w)],
         [2 * (x * y + z * w), 1 - 2 * (x * x + z * z), 2 * (y * z - x * w)],

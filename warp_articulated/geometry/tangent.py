@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from ..model import JointType, Model
-from .rotations import conjugate, quat_multiply, unit
+from .rotations import conjugate, quat_multiply, unit_quat
 
 
 def retract(model: Model, q: torch.Tensor, d: torch.Tensor) -> torch.Tensor:
@@ -28,7 +28,7 @@ def retract(model: Model, q: torch.Tensor, d: torch.Tensor) -> torch.Tensor:
         # not torch.norm, whose derivative at zero is not a number
         angle = torch.sqrt(square.clamp_min(torch.finfo(q.dtype).tiny))
         turn = torch.cat([half * torch.sinc(angle / torch.pi), torch.cos(angle)], -1)
-        moved[..., k : k + 4] = quat_multiply(turn, unit(q[..., k : k + 4]))
+        moved[..., k : k + 4] = quat_multiply(turn, unit_quat(q[..., k : k + 4]))
     return moved
 
 
@@ -38,7 +38,7 @@ def difference(model: Model, start: torch.Tensor, end: torch.Tensor) -> torch.Te
     d = end.new_empty(*torch.broadcast_shapes(start.shape[:-1], end.shape[:-1]), model.nv)
     d[..., scalar_v] = end[..., scalar_q] - start[..., scalar_q]
     for k, j in quaternions:
-        a, b = unit(start[..., k : k + 4]), unit(end[..., k : k + 4])
+        a, b = unit_quat(start[..., k : k + 4]), unit_quat(end[..., k : k + 4])
         turn = quat_multiply(b, conjugate(a))
         turn = torch.where(turn[..., 3:] < 0, -turn, turn)  # both are the same rotation: the shorter way
         sine = torch.sqrt((turn[..., :3] ** 2).sum(-1, keepdim=True).clamp_min(torch.finfo(end.dtype).tiny))

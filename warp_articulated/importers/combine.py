@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from ..geometry.rotations import IDENTITY, matrix_to_quat, quat_multiply, quat_to_matrix, unit
+from ..geometry.rotations import IDENTITY, matrix_to_quat, quat_multiply, quat_to_matrix, unit_quat
 from ..model import NQ, NV, WORLD, Body, Drive, DriveType, JointType, Model, ModelError, Shape, ShapeType, assemble
 from ..model.assemble import PER_DOF
 
@@ -224,7 +224,7 @@ def _as_transform(pose: np.ndarray | Sequence[float], what: str) -> tuple[np.nda
     if pose.shape == (7,):
         if np.linalg.norm(pose[3:]) < 1e-9:
             raise ModelError(f"{what} has a quaternion of length zero; accepted is {accepted}.")
-        return pose[:3], unit(pose[3:])
+        return pose[:3], unit_quat(pose[3:])
     rotation = pose[:3, :3]
     rigid = np.allclose(rotation @ rotation.T, np.eye(3), atol=1e-6) and np.linalg.det(rotation) > 0.0
     if not rigid or not np.allclose(pose[3], [0.0, 0.0, 0.0, 1.0]):

@@ -23,7 +23,7 @@ SLAB = 0.005  # m, half thickness of a slope
 class Mesh:
     """vertices: (n, 3) m; faces: (m, 3) int, counter-clockwise seen from outside.
 
-    Corners on sharp edges stand in it once per side: browsers smooth the normals of shared corners.
+    Corners on sharp edges are listed once per side: browsers smooth the normals of shared corners.
     """
 
     vertices: np.ndarray
@@ -43,7 +43,7 @@ class Group:
 
 
 def group_shapes(model: Model, shapes: Iterable[Shape]) -> list[Group]:
-    """The visible ones among the shapes, none of them a plane, by what they are copies of."""
+    """The visible shapes, none of them a plane, grouped by the mesh that they are copies of."""
     found: dict[tuple, list[Shape]] = {}
     for shape in shapes:
         if is_visible(shape):
