@@ -186,7 +186,7 @@ def test_a_writer_refuses_frames_that_do_not_fit(model, tmp_path):
 def test_an_interrupted_chunk_prevents_the_file(model, tmp_path, monkeypatch):
     """A caller that catches Ctrl-C to keep the frames so far must not get a file with an incomplete one."""
     monkeypatch.setattr(hierarchy.Spool, "append", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
-    with pytest.raises(OSError, match="frames were not written to the end"):
+    with pytest.raises(OSError, match="frames are incomplete"):
         with UsdWriter(tmp_path / "run.usdc", model, 2) as out:
             with pytest.raises(KeyboardInterrupt):
                 out.write(moving_positions(model, 3, 2))
