@@ -96,7 +96,7 @@ def run_ours(problem: Problem, steps: int, method: str) -> Answer:
         problem.model, problem.robots, dtype="float32" if "float32" in method else "float64", dt=DT,
         iterations=ITERATIONS, threads=1 if "one thread" in method else None, device="cpu",
     )  # fmt: skip
-    sim._model.tolerance = (
+    sim._engine.device_model.tolerance = (
         -1.0
     )  # all sweeps, as the others make them: at 0 it would stop where nothing changes any more
     every = "sqrt" if "sqrt" in method else 1

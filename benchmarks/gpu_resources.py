@@ -28,9 +28,9 @@ import machine
 import reporting
 import warp as wp
 from elftools.elf.elffile import ELFFile
+from warp_articulated.kernels.queries.contacts import make_contacts_adjoint
 from warp_articulated.kernels.queries.diagnostics import make_diagnostics
 from warp_articulated.kernels.queries.jacobians import make_jacobians
-from warp_articulated.kernels.queries.contacts import make_contacts_adjoint
 from warp_articulated.kernels.rollout import make_rollout, make_rollout_adjoint
 from warp_articulated.kernels.types import Sizes
 

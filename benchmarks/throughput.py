@@ -112,7 +112,7 @@ def simulator(
     """On the CPU; the tolerance may be FORCED."""
     options |= {"device": "cpu", "dtype": dtype, "dt": DT, "iterations": iterations}
     sim = wa.Simulator(model, num_envs, tolerance=max(tolerance, 0.0), **options)
-    sim._model.tolerance = tolerance
+    sim._engine.device_model.tolerance = tolerance
     return sim
 
 

@@ -1,4 +1,4 @@
-"""What the package's source says about its public names: definitions, members, comments. For make_api.py.
+"""Public names in the package's source: definitions, members, comments. For make_api.py.
 
 The source is parsed and not imported: the result is the same on every Python, and no optional package is needed.
 """
@@ -19,7 +19,7 @@ WIDTH = 100  # of a signature on one line
 
 @dataclass
 class Definition:
-    """A public name: what Python writes for it, where it is defined, and what users call it."""
+    """A public name: its name in Python, where it is defined, and how users write it."""
 
     name: str
     shown: str
@@ -91,7 +91,7 @@ def lineage(path: Path, node: ast.ClassDef) -> list[tuple[Path, ast.ClassDef]]:
 
 @dataclass
 class Members:
-    """What a class shows, by name."""
+    """Public members of a class, by name."""
 
     init: ast.FunctionDef | None = None
     fields: dict[str, tuple[str, str]] = field(default_factory=dict)  # of a dataclass or an enum: type, comment
@@ -108,7 +108,7 @@ def members(path: Path, node: ast.ClassDef) -> Members:
         for item in cls.body:
             if isinstance(item, ast.FunctionDef):
                 if f"{item.name}.setter" in decorators(item):
-                    continue  # its property is told already
+                    continue  # its property is listed already
                 if item.name == "__init__" and result.init is None:
                     result.init = item
                     result.attributes |= attribute_docs(item)
@@ -143,7 +143,7 @@ def field_of(item: ast.stmt, lines: list[str]) -> tuple[str, tuple[str, str]] | 
 
 
 def attribute_docs(init: ast.FunctionDef) -> dict[str, str]:
-    """Strings that stand below assignments to public attributes."""
+    """Strings below assignments to public attributes."""
     docs = {}
     for above, below in zip(init.body, init.body[1:]):
         if isinstance(below, ast.Expr) and isinstance(below.value, ast.Constant) and isinstance(below.value.value, str):
@@ -170,7 +170,7 @@ def parameters_of(node: ast.FunctionDef) -> list[str]:
 
 
 def plain(node: ast.expr) -> str:
-    """An expression as we write it: strings in double quotes."""
+    """An expression as source, with strings in double quotes."""
     if isinstance(node, ast.Constant) and isinstance(node.value, str):
         return json.dumps(node.value, ensure_ascii=False)
     return ast.unparse(node)

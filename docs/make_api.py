@@ -31,8 +31,8 @@ from api_source import (
 
 PAGE = ROOT / "docs" / "api.md"
 
-# Sections in the order of use. Names of wa.__all__ that none of them lists come in a section of their own, so that
-# nothing is forgotten. A name with a dot is not in wa.__all__, but part of the interface.
+# Sections in the order of use. Names of wa.__all__ that none of them lists go to an extra section, so that none is
+# missing. A name with a dot is not in wa.__all__, but part of the interface.
 SECTIONS: dict[str, tuple[str, ...]] = {
     "Robots and scenes": ("load", "importers.load_urdf", "importers.load_mjcf", "combine", "scene_names", "ModelError"),
     "Simulation": ("Simulator", "Contacts", "Diagnostics"),
@@ -55,7 +55,7 @@ SECTIONS: dict[str, tuple[str, ...]] = {
 }
 LATER = "More"
 
-# parameter: unit and meaning; shapes come from parameters.py
+# parameter: unit and meaning; shapes come from device/parameters.py
 PARAMETERS: dict[str, tuple[str, str]] = {
     "gravity": ("m/s²", "acceleration of free fall, world axes"),
     "mass": ("kg", "of each link"),
@@ -122,7 +122,7 @@ def markdown(doc: str, names: list[str]) -> str:
 
 
 def escaped(text: str) -> str:
-    """Prose whose stars and angles Markdown would take for its own; what stands in backticks is left alone."""
+    """Prose with stars and angle brackets escaped, except in backticks."""
     parts = re.split(r"(`[^`]*`)", text)
     return "".join(p if p.startswith("`") else re.sub(r"([*<])", r"\\\1", p) for p in parts)
 
@@ -152,13 +152,13 @@ def describe(definition: Definition) -> str:
 
 def describe_class(definition: Definition, node: ast.ClassDef, doc: str) -> Iterator[str]:
     found = members(definition.path, node)
-    told = "Args:" in doc  # then a dataclass is made by its users, and a table would only repeat the list
+    listed = "Args:" in doc  # a dataclass that users create: a table would only repeat the list
     if found.init is not None:
         yield code(signature(definition.shown, found.init))
-    elif told:
+    elif listed:
         yield code(call(definition.shown, [f"{name}: {kind}" for name, (kind, _) in found.fields.items()]))
     yield markdown(doc, parameters_of(found.init) if found.init else list(found.fields))
-    if found.fields and not told:
+    if found.fields and not listed:
         is_enum = any("Enum" in ast.unparse(base) for base in node.bases)
         header = ("name", "value" if is_enum else "type", "meaning")
         yield table(header, [(f"`{n}`", f"`{kind}`", escaped(text)) for n, (kind, text) in found.fields.items()])
@@ -184,19 +184,19 @@ def describe_attributes(found: Members, owner: str) -> Iterator[str]:
 
 def parameter_shapes() -> dict[str, str]:
     """name -> shape per environment, from the table in parameters.py."""
-    tree, _ = parsed(PACKAGE / "parameters.py")
+    tree, _ = parsed(PACKAGE / "device" / "parameters.py")
     for node in tree.body:
         if isinstance(node, ast.AnnAssign) and ast.unparse(node.target) == "SHAPES" and node.value is not None:
             shapes = ast.literal_eval(node.value)
             return {name: ", ".join(map(str, shape)) for name, shape in shapes.items()}
-    raise LookupError("warp_articulated/parameters.py has no SHAPES.")
+    raise LookupError("warp_articulated/device/parameters.py has no SHAPES.")
 
 
 def describe_parameters() -> str:
     shapes = parameter_shapes()
     if set(shapes) != set(PARAMETERS):
         differing = ", ".join(sorted(set(shapes) ^ set(PARAMETERS)))
-        raise LookupError(f"docs/make_api.py and warp_articulated/parameters.py differ in: {differing}.")
+        raise LookupError(f"docs/make_api.py and warp_articulated/device/parameters.py differ in: {differing}.")
     rows = [(f"`{name}`", f"(num_envs, {shape})", *PARAMETERS[name]) for name, shape in shapes.items()]
     return "\n\n".join(
         [

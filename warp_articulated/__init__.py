@@ -5,13 +5,13 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from . import rl as rl
+    from .device.results import Contacts, Diagnostics
     from .geometry.inertia import from_log_cholesky, log_cholesky
     from .geometry.tangent import difference, retract
     from .importers.combine import combine
     from .importers.loading import load
     from .importers.scene_files import scene_names
     from .model import Model, ModelError
-    from .queries import Contacts, Diagnostics
     from .show.layout import Camera
     from .show.pictures.gif import render_gif
     from .show.pictures.render import render, render_png
@@ -51,7 +51,7 @@ _HOMES = {
     "show.layout": "Camera",
     "importers.loading": "load",
     "model": "Model ModelError",
-    "queries": "Contacts Diagnostics",
+    "device.results": "Contacts Diagnostics",
     "show.pictures.render": "render render_png",
     "importers.scene_files": "scene_names",
     "simulator": "Simulator",
@@ -59,7 +59,7 @@ _HOMES = {
     "trajectory": "Trajectory TrajectoryWriter",
     "show.usd": "UsdWriter export_usd",
 }
-_MODULES = ("rl",)  # the same for parts with names of their own
+_MODULES = ("rl",)  # subpackages, also imported when first used
 
 
 def __getattr__(name: str):

@@ -1,29 +1,94 @@
-"""The simulation as functions that PyTorch can differentiate, by the hand-written adjoint kernels.
+"""The engine's kernels as functions that PyTorch can differentiate, by the hand-written adjoint kernels.
 
-Nothing is kept for the backward pass but what the caller has anyway: inputs, and the states that the rollout returns.
-They are saved through torch, so changing them in place before `backward` raises torch's own error.
+A backward pass needs only what the caller has anyway: the inputs, and the states that the rollout returns. They are
+saved through torch, so changing them in place before `backward` raises torch's own error.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import functools
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import torch
 from torch.autograd.function import once_differentiable
 
 from .device import parameters
+from .device.engine import Counts, Engine
 from .device.structs import params_bar_struct
+from .geometry.rotations import quat_multiply
 
-REPLAY = 64  # steps that a backward pass recomputes at once, if checkpoints are closer: its states are kept meanwhile
+REPLAY = 64  # steps that a backward pass recomputes at once, if checkpoints are closer: it stores their states
+
+Params = Mapping[str, torch.Tensor]
+
+
+def step(engine: Engine, counts: Counts, substeps: int, u, q, qd, params: Params):
+    """See Engine.step."""
+    if not differentiates(u, q, qd, *params.values()):
+        return engine.step(counts, substeps, u, q, qd, params)
+    return Step.apply(engine, counts, substeps, tuple(params), u, q, qd, *params.values())
+
+
+def rollout(engine: Engine, counts: Counts, substeps: int, every: int, u, q, qd, params: Params):
+    """See Engine.rollout; every: controls between two rows."""
+    if not differentiates(u, q, qd, *params.values()):
+        return engine.rollout(counts, substeps, every * substeps, u, q, qd, params)
+    return Rollout.apply(engine, counts, substeps, every, tuple(params), u, q, qd, *params.values())
+
+
+def link_poses(engine: Engine, q, params: Params) -> torch.Tensor:
+    """See Engine.link_poses."""
+    if not differentiates(q, *params.values()):
+        return engine.link_poses(q, params)
+    return LinkPoses.apply(engine, tuple(params), q, *params.values())
+
+
+def forward_dynamics(engine: Engine, tau, q, qd, params: Params) -> torch.Tensor:
+    """See Engine.forward_dynamics."""
+    if not differentiates(tau, q, qd, *params.values()):
+        return engine.forward_dynamics(tau, q, qd, params)
+    return ForwardDynamics.apply(engine, tuple(params), tau, q, qd, *params.values())
+
+
+def contacts(engine: Engine, u, q, qd, params: Params) -> tuple[torch.Tensor, ...]:
+    """See Engine.contacts."""
+    if not differentiates(u, q, qd, *params.values()):
+        return engine.contacts(u, q, qd, params)
+    return ContactOutputs.apply(engine, tuple(params), u, q, qd, *params.values())
+
+
+def differentiates(*inputs: torch.Tensor) -> bool:
+    """Whether torch records what is done with the inputs."""
+    return torch.is_grad_enabled() and any(x.requires_grad for x in inputs)
+
+
+def eager(method: Callable) -> Callable:
+    """A method that torch.compile calls instead of tracing it: there is nothing in it to compile.
+
+    torch.compiler.disable does that too, but loads the compiler at once, which takes longer than loading the rest.
+    """
+    disabled: list[Callable] = []
+
+    @functools.wraps(method)
+    def call(*args, **options):
+        if "torch._dynamo" not in sys.modules:
+            return method(*args, **options)
+        if not disabled:
+            disabled.append(torch.compiler.disable(method))
+        return disabled[0](*args, **options)
+
+    return call
 
 
 class Rollout(torch.autograd.Function):
     """(states, controls, parameters) -> states at every `every`-th control; returns 1 + ceil(T / every) rows."""
 
     @staticmethod
-    def forward(ctx, sim, counts, substeps: int, every: int, names: Sequence[str], u, q, qd, *values):
-        qs, qds = sim._forward(counts, substeps, every, u, q, qd, dict(zip(names, values, strict=True)))
-        ctx.sim, ctx.substeps, ctx.every, ctx.names = sim, substeps, every, names
+    def forward(ctx, engine: Engine, counts, substeps: int, every: int, names: Sequence[str], u, q, qd, *values):
+        params = dict(zip(names, values, strict=True))
+        qs, qds = engine.rollout(counts, substeps, every * substeps, u, q, qd, params)
+        ctx.engine, ctx.substeps, ctx.every, ctx.names = engine, substeps, every, names
         ctx.diverged = counts[0]
         ctx.set_materialize_grads(False)
         ctx.save_for_backward(u, qs, qds, *values)
@@ -42,9 +107,9 @@ class Step(torch.autograd.Function):
     """A rollout of one control that keeps its inputs and returns the next state alone."""
 
     @staticmethod
-    def forward(ctx, sim, counts, substeps: int, names: Sequence[str], u, q, qd, *values):
-        q_next, qd_next = sim._forward_one(counts, substeps, u, q, qd, dict(zip(names, values, strict=True)))
-        ctx.sim, ctx.substeps, ctx.every, ctx.names = sim, substeps, 1, names
+    def forward(ctx, engine: Engine, counts, substeps: int, names: Sequence[str], u, q, qd, *values):
+        q_next, qd_next = engine.step(counts, substeps, u, q, qd, dict(zip(names, values, strict=True)))
+        ctx.engine, ctx.substeps, ctx.every, ctx.names = engine, substeps, 1, names
         ctx.diverged = counts[0]
         ctx.set_materialize_grads(False)
         ctx.save_for_backward(u, q, qd, *values)
@@ -64,15 +129,15 @@ class RolloutAdjoint:
     """One backward pass: walks back over groups of segments between checkpoints."""
 
     def __init__(self, ctx, u: torch.Tensor, values: Sequence[torch.Tensor]):
-        self.sim, self.substeps, self.every, self.u = ctx.sim, ctx.substeps, ctx.every, u
+        self.engine, self.substeps, self.every, self.u = ctx.engine, ctx.substeps, ctx.every, u
         self.params = dict(zip(ctx.names, values, strict=True))
-        # an environment that ran away stays where it was from that control on
+        # an environment that diverged stays where it was from that control on
         self.stopped = torch.where(ctx.diverged < 0, u.shape[0], ctx.diverged)
         self.wanted = [
             name if need else None
             for name, need in zip(ctx.names, ctx.needs_input_grad[-len(ctx.names) :], strict=True)
         ] if ctx.names else []  # fmt: skip
-        self.bars = ParameterBars(self.sim, [name for name in self.wanted if name])
+        self.bars = ParameterBars(self.engine, [name for name in self.wanted if name])
         self.u_bar = torch.zeros_like(u)
 
     @property
@@ -103,8 +168,11 @@ class RolloutAdjoint:
         return q_bar + qs_bar[0], qd_bar + qds_bar[0]
 
     def _groups(self, rows: int) -> Iterator[tuple[int, int]]:
-        """Rows between which to replay at once, last ones first: short segments together, or launches would cost more
-        than the steps in them. A last segment that is shorter stands alone."""
+        """Rows between which to replay at once, last ones first.
+
+        Short segments are replayed together, or launches would cost more than the steps in them. A shorter last
+        segment is replayed alone.
+        """
         last = rows - 1
         if last * self.every > len(self.u):
             yield last - 1, last
@@ -118,26 +186,26 @@ class RolloutAdjoint:
         """The states within some segments, by the forward kernel itself: the same to the last bit."""
         if self.substeps == 1:
             u = u[:-1]  # the state after the last step is not needed
-        return self.sim._forward(self.sim._counts(), self.substeps, 1, u, q, qd, self.params, every_step=True)
+        return self.engine.rollout(self.engine.counts(), self.substeps, 1, u, q, qd, self.params)
 
     def _launch(self, start, u, u_bar, qs, qds, qs_bar, qds_bar, stride, q_bar, qd_bar):
-        self.sim._launch_adjoint(
+        self.engine.rollout_adjoint(
             self.params, self.substeps, stride, u, qs, qds, self.stopped - start, qs_bar, qds_bar, q_bar, qd_bar, u_bar,
             self.bars.struct,
         )  # fmt: skip
 
 
 class ParameterBars:
-    """Memory for the gradients of the parameters that are asked for, per environment."""
+    """Memory for the gradients of the requested parameters, per environment."""
 
-    def __init__(self, sim, wanted: Sequence[str]):
+    def __init__(self, engine: Engine, wanted: Sequence[str]):
         self.arrays: dict[str, torch.Tensor] = {}
         groups = {group for group, names in parameters.GROUPS.items() if not set(names).isdisjoint(wanted)}
         for group in groups:
             for name in parameters.GROUPS[group]:
-                shape = sim._shapes[name][:-1] + (3,) if name == "joint_quat" else sim._shapes[name]
-                self.arrays[name] = sim._like.new_zeros(sim.num_envs, *shape)
-        self.struct = params_bar_struct(sim._types, groups, self.arrays)
+                shape = engine.shapes[name][:-1] + (3,) if name == "joint_quat" else engine.shapes[name]
+                self.arrays[name] = engine.like.new_zeros(engine.num_envs, *shape)
+        self.struct = params_bar_struct(engine.types, groups, self.arrays)
 
     def gradient(self, name: str, value: torch.Tensor) -> torch.Tensor:
         bar = self.arrays[name]
@@ -148,13 +216,12 @@ class ParameterBars:
 
 def rotation_to_quat(phi_bar: torch.Tensor, quat: torch.Tensor) -> torch.Tensor:
     """Gradient of a quaternion xyzw of any length from that of a rotation exp(phi) from its left."""
-    v, w = quat[..., :3], quat[..., 3:]
-    turned = torch.cat([w * phi_bar + torch.linalg.cross(phi_bar, v), -(phi_bar * v).sum(-1, keepdim=True)], -1)
+    turned = quat_multiply(torch.nn.functional.pad(phi_bar, (0, 1)), quat)
     return turned * (2.0 / (quat * quat).sum(-1, keepdim=True))
 
 
 class Query(torch.autograd.Function):
-    """Base of the questions about one state: fn(state, parameters) -> tensors, and their adjoint, by name."""
+    """Base of the queries of one state: fn(state, parameters) -> tensors, and their adjoint."""
 
     @staticmethod
     def backward_of(ctx, adjoint, *outputs_bar):
@@ -163,7 +230,7 @@ class Query(torch.autograd.Function):
         params = dict(zip(ctx.names, values, strict=True))
         needed = ctx.needs_input_grad[2 + len(inputs) :]
         wanted = {name for name, need in zip(ctx.names, needed, strict=True) if need}
-        bars = ParameterBars(ctx.sim, sorted(wanted))
+        bars = ParameterBars(ctx.engine, sorted(wanted))
         bar = adjoint(*inputs, params, outputs_bar, bars.struct)
         return None, None, *bar, *(bars.gradient(n, params[n]) if n in wanted else None for n in ctx.names)
 
@@ -172,40 +239,40 @@ class LinkPoses(Query):
     """Positions and rotations of the links."""
 
     @staticmethod
-    def forward(ctx, sim, names: Sequence[str], q, *values):
-        ctx.sim, ctx.names = sim, names
+    def forward(ctx, engine: Engine, names: Sequence[str], q, *values):
+        ctx.engine, ctx.names = engine, names
         ctx.save_for_backward(q, *values)
-        return sim._link_poses(q, dict(zip(names, values, strict=True)))
+        return engine.link_poses(q, dict(zip(names, values, strict=True)))
 
     @staticmethod
     @once_differentiable
     def backward(ctx, poses_bar):
-        return Query.backward_of(ctx, ctx.sim._link_poses_adjoint, poses_bar)
+        return Query.backward_of(ctx, ctx.engine.link_poses_adjoint, poses_bar)
 
 
 class ForwardDynamics(Query):
     """Accelerations from joint forces."""
 
     @staticmethod
-    def forward(ctx, sim, names: Sequence[str], tau, q, qd, *values):
-        ctx.sim, ctx.names = sim, names
+    def forward(ctx, engine: Engine, names: Sequence[str], tau, q, qd, *values):
+        ctx.engine, ctx.names = engine, names
         ctx.save_for_backward(tau, q, qd, *values)
-        return sim._forward_dynamics(tau, q, qd, dict(zip(names, values, strict=True)))
+        return engine.forward_dynamics(tau, q, qd, dict(zip(names, values, strict=True)))
 
     @staticmethod
     @once_differentiable
     def backward(ctx, qdd_bar):
-        return Query.backward_of(ctx, ctx.sim._forward_dynamics_adjoint, qdd_bar)
+        return Query.backward_of(ctx, ctx.engine.forward_dynamics_adjoint, qdd_bar)
 
 
 class ContactOutputs(Query):
     """Points, normals, depths and impulses of the contacts; the rest of `Contacts` are counts."""
 
     @staticmethod
-    def forward(ctx, sim, names: Sequence[str], u, q, qd, *values):
-        ctx.sim, ctx.names = sim, names
+    def forward(ctx, engine: Engine, names: Sequence[str], u, q, qd, *values):
+        ctx.engine, ctx.names = engine, names
         ctx.save_for_backward(u, q, qd, *values)
-        found = sim._contacts(u, q, qd, dict(zip(names, values, strict=True)))
+        found = engine.contacts(u, q, qd, dict(zip(names, values, strict=True)))
         ctx.mark_non_differentiable(*found[4:])
         return found
 
@@ -213,4 +280,4 @@ class ContactOutputs(Query):
     @once_differentiable
     def backward(ctx, points_bar, normals_bar, depths_bar, impulses_bar, *_):
         outputs = (points_bar, normals_bar, depths_bar, impulses_bar)
-        return Query.backward_of(ctx, ctx.sim._contacts_adjoint, *outputs)
+        return Query.backward_of(ctx, ctx.engine.contacts_adjoint, *outputs)

@@ -1,4 +1,4 @@
-"""Writing output files so that a reader never sees half of one, and an old file survives a failed write."""
+"""Writing output files so that a reader never sees an incomplete one, and an old file survives a failed write."""
 
 from __future__ import annotations
 
@@ -34,9 +34,9 @@ def temporary_beside(path: Path, suffix: str) -> Path:
 
 @contextmanager
 def replace_when_done(path: Path) -> Iterator[Path]:
-    """Gives a temporary name beside `path`; moves it into place if the block succeeds, removes it otherwise.
+    """Yields a temporary name in the folder of `path`; moves it into place if the block succeeds, else removes it.
 
-    The temporary file stands in the same folder because a move is atomic only within one file system, and keeps the
+    The temporary file is in the same folder because a move is atomic only within one file system, and keeps the
     suffix because writers choose their format by it.
     """
     target = Path(os.path.realpath(path))  # a link is followed, not replaced

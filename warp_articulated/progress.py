@@ -9,14 +9,14 @@ from collections.abc import Callable
 from typing import TextIO
 
 Progress = Callable[[int, int], None]
-"""Called as progress(done, total) while work goes on; done rises to total."""
+"""Called repeatedly as progress(done, total); done rises to total."""
 
 WIDTH = 30
 PATIENCE = 0.5  # s; shorter work shows nothing
 
 
 class _Line:
-    """One line of a terminal that is drawn again and again."""
+    """One line of a terminal that is redrawn in place."""
 
     def __init__(self, label: str, *, enabled: bool | None = None, stream: TextIO | None = None):
         self.label, self.stream = label, stream or sys.stderr
@@ -30,7 +30,7 @@ class _Line:
         self.stream.flush()
 
     def close(self) -> None:
-        """Erase the line: what was going on is over, and its result is printed next."""
+        """Erase the line: the work is done, and its result is printed next."""
         if self.drawn:
             self.stream.write("\r\x1b[2K")
             self.stream.flush()
@@ -41,7 +41,7 @@ class _Line:
 
 
 class Bar(_Line):
-    """A bar with the time that is left. enabled: None: if the stream (stderr by default) is a terminal."""
+    """A bar with the remaining time. enabled: None: if the stream (stderr by default) is a terminal."""
 
     last = 0.0
 
@@ -60,7 +60,7 @@ class Bar(_Line):
 
 
 class Busy(_Line):
-    """Counts the seconds of work that cannot tell how far it is, such as compiling."""
+    """Counts the seconds of work whose progress is unknown, such as compiling."""
 
     def __enter__(self) -> Busy:
         self._over = threading.Event()

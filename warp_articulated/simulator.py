@@ -1,4 +1,7 @@
-"""`Simulator`: a model on a device, ready to run batches of it from PyTorch."""
+"""`Simulator`: a model on a device, ready to run batches of it from PyTorch.
+
+Methods check their arguments and call autograd.py, or the engine where there are no gradients.
+"""
 
 from __future__ import annotations
 
@@ -8,14 +11,16 @@ from collections.abc import Mapping
 import torch
 import warp as wp
 
-from .autograd import Rollout, Step
+from . import autograd
+from .autograd import eager
 from .device import checks
-from .device.eager import eager
-from .kernels.rollout import make_rollout, make_rollout_adjoint
-from .queries import Queries
+from .device.engine import PRECISIONS, Counts, Engine
+from .device.results import Contacts, Diagnostics
+from .device.structs import broadcast, check_names, check_rows, check_values
+from .model import JointType, Model
 
 
-class Simulator(Queries):
+class Simulator:
     """Many copies of a model, stepped together, one per thread.
 
     Args:
@@ -32,11 +37,98 @@ class Simulator(Queries):
         erp: share of a penetration or limit violation that is removed per step.
         cfm: 1/kg, compliance of contact normals and joint limits.
         restitution_threshold: m/s; slower impacts do not bounce. By default 0.05 or three steps of free fall.
-        max_push_speed: m/s, at which penetrating shapes are pushed apart at most; deep overlaps come apart gently.
+        max_push_speed: m/s, highest speed at which penetrating shapes are pushed apart, so that deep overlaps separate
+            gently.
         max_contacts: contacts at once per environment (rounded up to 4, 8, 16, ...); beyond it the deepest are kept and
             `dropped_contacts` counts the others.
         validate: refuse states and controls that are not finite; by default on the CPU only, where it costs no sync.
     """
+
+    def __init__(
+        self,
+        model: Model,
+        num_envs: int = 1,
+        *,
+        device: str | None = None,
+        dtype: str = "float32",
+        dt: float = 1e-3,
+        substeps: int = 1,
+        iterations: int = 50,
+        tolerance: float = 0.0,
+        threads: int | None = None,
+        friction: str = "cone",
+        erp: float = 0.2,
+        cfm: float = 1e-2,
+        restitution_threshold: float | None = None,
+        max_push_speed: float = 5.0,
+        max_contacts: int = 32,
+        validate: bool | None = None,
+    ):
+        given = dict(locals())
+        self._options = {name: given[name] for name in given if name not in ("self", "model", "num_envs")}
+        if not isinstance(model, Model):
+            raise TypeError(f"model is a {type(model).__name__}; it must be a Model, as wa.load(...) returns.")
+        dtype = str(dtype).removeprefix("torch.")
+        if dtype not in PRECISIONS:
+            raise ValueError(f"dtype is {dtype!r}; it must be 'float32' or 'float64'.")
+        if friction not in ("cone", "pyramid"):
+            raise ValueError(
+                f"friction is {friction!r}; it must be 'cone' or 'pyramid'. Coefficients are parameters: "
+                "rollout(..., params={'friction': ...})."
+            )
+        checks.positive("dt", dt)
+        for name, value in (("tolerance", tolerance), ("erp", erp), ("cfm", cfm)):
+            checks.positive(name, value, zero=True)
+        checks.positive("max_push_speed", max_push_speed)
+        if restitution_threshold is None:
+            restitution_threshold = max(0.05, 3.0 * float(abs(model.gravity).max()) * dt)
+        checks.positive("restitution_threshold", restitution_threshold, zero=True)
+        self.model = model
+        self.num_envs = checks.whole("num_envs", num_envs, 1)
+        self.substeps = checks.whole("substeps", substeps, 1)
+        self.dt = float(dt)
+        self.device = checks.device(device)
+        self.validate = self.device.is_cpu if validate is None else checks.flag("validate", validate)
+        self._engine = Engine(
+            model,
+            self.num_envs,
+            device=self.device,
+            dtype=dtype,
+            threads=threads,
+            max_contacts=checks.whole("max_contacts", max_contacts, 1),
+            erp=erp,
+            cfm=cfm,
+            solver={
+                "dt": dt,
+                "iterations": checks.whole("iterations", iterations, 0),
+                "tolerance": tolerance,
+                "pyramid": int(friction == "pyramid"),
+                "restitution_threshold": restitution_threshold,
+                "max_push_speed": max_push_speed,
+            },
+        )
+        self.dtype = self._engine.dtype
+        self.params = self._engine.params
+        """Default parameters: name -> (num_envs, ...), one value that all environments share. `clone` to change."""
+        self._quaternions = _quaternions(model)
+        self._diverged, self._dropped = self._engine.counts()
+        self._warned_of_drops = False
+
+    def __reduce__(self):
+        """Copies and pickles are built again from the model and the options; kernels and devices are not copied."""
+        return _rebuild, (type(self), self.model, self.num_envs, self._options)
+
+    def initial_state(self) -> tuple[torch.Tensor, torch.Tensor]:
+        """(num_envs, nq) default pose and (num_envs, nv) zero velocity."""
+        like = self._engine.like
+        q = like.new_tensor(self.model.q0.copy()).repeat(self.num_envs, 1)
+        return q, like.new_zeros(self.num_envs, self.model.nv)
+
+    def initial_control(self) -> torch.Tensor:
+        """(num_envs, nu) control that goes with the default pose."""
+        return self._engine.like.new_tensor(self.model.u0.copy()).repeat(self.num_envs, 1)
+
+    # -- steps
 
     @eager
     def step(self, q, qd, u=None, *, substeps: int | None = None, params: Mapping | None = None):
@@ -45,17 +137,14 @@ class Simulator(Queries):
         Args:
             q, qd: (num_envs, nq) and (num_envs, nv).
             u: (num_envs, nu); by default the control that goes with the default pose.
+            substeps: steps of dt; None: the constructor's value.
             params: parameters that differ from `self.params`, by name; (num_envs, ...) or shared.
         """
         q, qd = self._state(q, qd)
         u = self._control(u)
         own = self._own_params(params)
-        substeps = self._substeps(substeps)
-        counts = self._counts()
-        if self._differentiates(u, q, qd, *own.values()):
-            q, qd = Step.apply(self, counts, substeps, tuple(own), u, q, qd, *own.values())
-        else:
-            q, qd = self._forward_one(counts, substeps, u, q, qd, own)
+        counts = self._engine.counts()
+        q, qd = autograd.step(self._engine, counts, self._substeps(substeps), u, q, qd, own)
         self._report(counts)
         return q, qd
 
@@ -69,51 +158,23 @@ class Simulator(Queries):
         Args:
             q, qd: initial state, (num_envs, nq) and (num_envs, nv).
             u: (T, num_envs, nu).
-            substeps: steps of dt per control; None: as of the constructor.
-            params: as of `step`.
+            substeps: steps of dt per control; None: the constructor's value.
+            params: see `step`.
             checkpoint_every: keep and return only every k-th state (and the last): 1 + ceil(T / k) rows, from which
                 a backward pass simulates the others again, k at a time; "sqrt" is k = ceil(sqrt(T)).
         """
         q, qd = self._state(q, qd)
-        u = checks.state("u", u, (-1, self.num_envs, self.model.nu), self._like, self.validate)
+        u = self._checked("u", u, -1, self.num_envs, self.model.nu)
         own = self._own_params(params)
-        substeps = self._substeps(substeps)
         every = checks.interval("checkpoint_every", checkpoint_every, u.shape[0])
-        counts = self._counts()
-        if self._differentiates(u, q, qd, *own.values()):
-            states = Rollout.apply(self, counts, substeps, every, tuple(own), u, q, qd, *own.values())
-        else:
-            states = self._forward(counts, substeps, every, u, q, qd, own)
+        counts = self._engine.counts()
+        states = autograd.rollout(self._engine, counts, self._substeps(substeps), every, u, q, qd, own)
         self._report(counts)
         return states
 
-    def _counts(self) -> tuple[torch.Tensor, torch.Tensor]:
-        """For one call: where each environment ran away (-1: nowhere), and how many contacts it dropped."""
-        return torch.full_like(self._diverged, -1), torch.zeros_like(self._dropped)
-
-    def _forward(self, counts, substeps, every, u, q, qd, params, every_step=False):
-        """Run the rollout kernel; `every_step`: for the backward pass, with the states between the controls."""
-        stride = 1 if every_step else every * substeps
-        rows = 1 - (-u.shape[0] * substeps // stride)
-        qs, qds = q.new_empty(rows, *q.shape), qd.new_empty(rows, *qd.shape)
-        qs[0], qds[0] = q.detach(), qd.detach()
-        if u.shape[0] > 0:
-            self._run(make_rollout, params, substeps, stride, u, qs, qds, *counts)
-        return qs, qds
-
-    def _forward_one(self, counts, substeps, u, q, qd, params):
-        """One control: copies of the state, stepped in place."""
-        q, qd = q.detach().clone(), qd.detach().clone()
-        rows = (x[None].expand(2, -1, -1) for x in (q, qd))  # before and after are the same memory
-        self._run(make_rollout, params, substeps, substeps, u[None], *rows, *counts)
-        return q, qd
-
-    def _launch_adjoint(self, params, *arguments) -> None:
-        self._run(make_rollout_adjoint, params, *arguments)
-
     @property
     def diverged(self) -> torch.Tensor:
-        """Indices of the environments that ran away in the last step or rollout; each was stopped where it was."""
+        """Indices of the environments that diverged in the last step or rollout; each was stopped where it was."""
         return torch.nonzero(self._diverged >= 0).flatten()
 
     @property
@@ -121,7 +182,7 @@ class Simulator(Queries):
         """(num_envs,) contacts of the last step or rollout that had no room, summed over its steps."""
         return self._dropped
 
-    # -- without torch
+    # -- steps without torch
 
     @eager
     def step_warp(self, state_in, control: wp.array, state_out) -> None:
@@ -129,10 +190,8 @@ class Simulator(Queries):
         self._check_warp(state_in=state_in, control=control, state_out=state_out)
         for before, after in zip(state_in, state_out, strict=True):
             wp.copy(after, before)
-        q, qd = (_in_place(after) for after in state_out)
-        u = control.reshape((1, *control.shape))
-        counts = self._counts()
-        self._run(make_rollout, {}, self.substeps, self.substeps, u, q, qd, *counts)
+        counts = self._engine.counts()
+        self._engine.step_in_place(counts, self.substeps, control, *state_out)
         self._report(counts)
 
     @eager
@@ -143,27 +202,134 @@ class Simulator(Queries):
         respect to state_in; control_bar, (num_envs, nu), is added to.
         """
         self._check_warp(state_in=state_in, control=control, state_bar=state_bar, control_bar=control_bar)
-        q, qd = (wp.to_torch(x) for x in state_in)
-        u, u_bar = wp.to_torch(control)[None], wp.to_torch(control_bar)[None]
-        qs, qds = q[None], qd[None]
-        if self.substeps > 1:
-            qs, qds = self._forward(self._counts(), self.substeps, 1, u, q, qd, {}, every_step=True)
-        never = torch.full_like(self._diverged, 1)
-        stride = self.substeps + 1  # no further gradients come in on the way
-        bars = [wp.to_torch(x) for x in state_bar]
-        self._launch_adjoint(
-            {}, self.substeps, stride, u, qs, qds, never, qs, qds, *bars, u_bar, self._types.ParamsBar()
-        )
+        arrays = (control, *state_in, control_bar, *state_bar)
+        self._engine.step_adjoint(self.substeps, *(wp.to_torch(x) for x in arrays))
+
+    # -- queries
+
+    @eager
+    def forward_dynamics(self, q, qd, tau, *, params: Mapping | None = None) -> torch.Tensor:
+        """Accelerations (num_envs, nv) from joint forces tau (num_envs, nv), without contacts.
+
+        tau is all that acts on the joints: springs, damping, drives and limits are not added.
+        """
+        q, qd = self._state(q, qd)
+        tau = self._checked("tau", tau, self.num_envs, self.model.nv)
+        return autograd.forward_dynamics(self._engine, tau, q, qd, self._own_params(params))
+
+    @eager
+    def mass_matrix(self, q, *, params: Mapping | None = None) -> torch.Tensor:
+        """Joint-space inertia (num_envs, nv, nv), armature included."""
+        q = self._positions(q)
+        own = self._own_params(params)
+        _refuse_gradients("mass_matrix", q, *own.values())
+        return self._engine.mass_matrix(q, own)
+
+    @eager
+    def link_poses(self, q, *, params: Mapping | None = None) -> torch.Tensor:
+        """World position and quaternion xyzw (num_envs, links, 7) of every link, in the order of model.link_names."""
+        return autograd.link_poses(self._engine, self._positions(q), self._own_params(params))
+
+    @eager
+    def contacts(self, q, qd, u=None, *, params: Mapping | None = None) -> Contacts:
+        """The contacts that a step of dt from this state would resolve, and their impulses."""
+        q, qd = self._state(q, qd)
+        found = autograd.contacts(self._engine, self._control(u), q, qd, self._own_params(params))
+        points, normals, depths, impulses, pairs, counts, change = found
+        active = torch.arange(points.shape[1], device=q.device) < counts[:, :1]
+        return Contacts(points, normals, depths, impulses, active, pairs, counts[:, 2], change, counts[:, 3])
+
+    @eager
+    def jacobians(self, q, qd, u=None, *, params: Mapping | None = None) -> tuple[torch.Tensor, torch.Tensor]:
+        """Dense derivatives of one step of dt, all in one launch.
+
+        Returns:
+            A: (num_envs, 2 nv, 2 nv), d(next q, next qd) / d(q, qd), positions first.
+            B: (num_envs, 2 nv, nu), d(next q, next qd) / du.
+
+        Positions are measured in the tangent space, in the order of qd: a rotation by the vector phi turns the
+        quaternion e into exp(phi) e, with phi in world axes for a free joint and in the axes of the joint's frame on
+        the parent for a ball joint.
+        """
+        q, qd = self._state(q, qd)
+        u = self._control(u)
+        own = self._own_params(params)
+        _refuse_gradients("jacobians", q, qd, u, *own.values())
+        return self._engine.jacobians(u, q, qd, own)
+
+    @eager
+    def diagnose(self, qs, qds, u, *, params: Mapping | None = None) -> Diagnostics:
+        """How converged, and how far from a switch, the steps of a trajectory are: where to trust its gradient.
+
+        Args:
+            qs, qds: states before the steps, (T, num_envs, ...) or, as `rollout` returns them, one more.
+            u: (T, num_envs, nu). With substeps, only the first step of each control is examined.
+            params: see `step`.
+        """
+        if len(qs) < len(u):
+            raise ValueError(
+                f"qs has {len(qs)} states for {len(u)} controls; diagnose needs the state before every control, as "
+                "rollout returns them with checkpoint_every=1."
+            )
+        u = self._checked("u", u, -1, self.num_envs, self.model.nu)
+        steps = u.shape[0]
+        qs = self._checked("qs", qs[:steps], steps, self.num_envs, self.model.nq)
+        qds = self._checked("qds", qds[:steps], steps, self.num_envs, self.model.nv)
+        own = {name: value.detach() for name, value in self._own_params(params).items()}
+        counts, residual, margin, gap = self._engine.diagnostics(u.detach(), qs.detach(), qds.detach(), own)
+        fall = float(abs(self.model.gravity).max()) * self.dt**2
+        return Diagnostics(counts[..., 0], counts[..., 1], counts[..., 2], residual, margin, gap, fall)
+
+    # -- checks of arguments
+
+    def _checked(self, name: str, value, *shape: int) -> torch.Tensor:
+        return checks.state(name, value, shape, self._engine.like, self.validate)
+
+    def _positions(self, q) -> torch.Tensor:
+        q = self._checked("q", q, self.num_envs, self.model.nq)
+        if self.validate:
+            checks.quaternions(q, *self._quaternions)
+        return q
+
+    def _state(self, q, qd) -> tuple[torch.Tensor, torch.Tensor]:
+        q = self._positions(q)
+        if qd is None:
+            return q, q.new_zeros(self.num_envs, self.model.nv)
+        return q, self._checked("qd", qd, self.num_envs, self.model.nv)
+
+    def _control(self, u) -> torch.Tensor:
+        return self.initial_control() if u is None else self._checked("u", u, self.num_envs, self.model.nu)
+
+    def _substeps(self, substeps: int | None) -> int:
+        return self.substeps if substeps is None else checks.whole("substeps", substeps, 1)
+
+    def _own_params(self, params: Mapping | None) -> dict[str, torch.Tensor]:
+        """The caller's parameters as (num_envs, ...) tensors that torch can differentiate."""
+        if params is None:
+            return {}
+        if not isinstance(params, Mapping):
+            raise TypeError(f"params is a {type(params).__name__}; it must be a dict of parameters by name.")
+        check_names(params)
+        shapes, like = self._engine.shapes, self._engine.like
+        own = {name: broadcast(name, value, shapes[name], self.num_envs, like) for name, value in params.items()}
+        check_rows(self.model, own)
+        if self.validate:
+            check_values(own, self.params)
+        if "inertia" in own:  # the kernels read one half of it
+            own["inertia"] = 0.5 * (own["inertia"] + own["inertia"].mT)
+        return own
 
     def _check_warp(self, **arrays) -> None:
         """Refuse Warp arrays of another shape, precision or device: the kernels would read beyond their end."""
         for name, value in arrays.items():
             sizes = (self.model.nu,) if name.startswith("control") else (self.model.nq, self.model.nv)
             for array, size in zip(value if len(sizes) == 2 else [value], sizes, strict=True):
-                checks.warp_array(name, array, (self.num_envs, size), self._real, self.device)
+                checks.warp_array(name, array, (self.num_envs, size), self._engine.real, self.device)
 
-    def _report(self, counts: tuple[torch.Tensor, torch.Tensor]) -> None:
-        """Keep what a call counted; say at once that environments ran away, where looking costs no synchronisation."""
+    # -- after a call
+
+    def _report(self, counts: Counts) -> None:
+        """Keep the counts of a call. Warn about them on the CPU, where reading them costs no synchronisation."""
         self._diverged, self._dropped = counts
         if not self.device.is_cpu:
             return
@@ -176,16 +342,28 @@ class Simulator(Queries):
                 stacklevel=4,
             )
         dropped = int(self._dropped.sum())
-        if dropped and not self._told_of_drops:
-            self._told_of_drops = True  # once: it tends to happen in every step
+        if dropped and not self._warned_of_drops:
+            self._warned_of_drops = True  # once: it tends to happen in every step
             warnings.warn(
-                f"{dropped} contacts had no room in the list of {self._sizes.contacts} per environment, so the "
+                f"{dropped} contacts had no room in the list of {self._engine.sizes.contacts} per environment, so the "
                 "shallowest were left out; see Simulator(max_contacts=...) and Simulator.dropped_contacts.",
                 RuntimeWarning,
                 stacklevel=4,
             )
 
 
-def _in_place(a: wp.array) -> wp.array:
-    """Two rows of stride zero, before and after a step: the kernel reads and writes `a` itself."""
-    return wp.array(ptr=a.ptr, shape=(2, *a.shape), strides=(0, *a.strides), dtype=a.dtype, device=a.device)
+def _rebuild(kind, model: Model, num_envs: int, options: dict):
+    return kind(model, num_envs, **options)
+
+
+def _refuse_gradients(name: str, *inputs: torch.Tensor) -> None:
+    if autograd.differentiates(*inputs):
+        raise NotImplementedError(f"Simulator.{name} has no gradients; call it under torch.no_grad().")
+
+
+def _quaternions(model: Model) -> tuple[list[int], list[str]]:
+    """Where in q the quaternions start, and the joints they belong to."""
+    offset = {JointType.FREE: 3, JointType.SPHERICAL: 0}
+    links = [i for i in range(model.num_links) if model.joint_type[i] in offset]
+    starts = [int(model.q_start[i]) + offset[JointType(model.joint_type[i])] for i in links]
+    return starts, [model.joint_names[model.joint_of_link[i]] for i in links]

@@ -1,9 +1,9 @@
 """Recorded motion as one .npz file with names, units and the model, so that it can be shown and analysed anywhere.
 
-    numpy.load("run.npz")["q"]         (rows, num_envs, nq), with q_names and q_units beside it
+    numpy.load("run.npz")["q"]         (rows, num_envs, nq), with q_names and q_units
     wa.Trajectory.load("run.npz")      the same with its Model
 
-`TrajectoryWriter` writes long runs in constant memory: rows go to the disk as they come.
+`TrajectoryWriter` writes long runs in constant memory: rows are written to disk as they arrive.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ ENTRIES = {"q": q_entries, "qd": qd_entries, "u": u_entries}
 
 @dataclass(frozen=True, eq=False)
 class Trajectory:
-    """Motion of some environments. Row k of q and qd is the state at time k dt; row k of u acts from there on.
+    """Motion of some environments. Row k of q and qd is the state at time k dt; row k of u acts from then on.
 
     Args:
         model: what moves.
@@ -111,7 +111,7 @@ def is_trajectory(path: str | os.PathLike) -> bool:
 
 
 class TrajectoryWriter:
-    """Writes a trajectory file row by row in constant memory. The file appears when the `with` block ends well.
+    """Writes a trajectory file row by row in constant memory. It appears when the `with` block ends well.
 
     Args:
         path: ends in .npz.
@@ -137,7 +137,7 @@ class TrajectoryWriter:
         self._files: dict[str, IO[bytes]] = {}
 
     def __enter__(self) -> TrajectoryWriter:
-        # beside the result, where there must be room anyway; a zip cannot hold several growing entries at once
+        # in the folder of the result, which needs the room anyway; a zip cannot hold several growing entries at once
         try:
             self._folder = Path(tempfile.mkdtemp(prefix=f".{self.path.stem}-", dir=self.path.parent))
         except OSError as error:
@@ -209,7 +209,7 @@ class TrajectoryWriter:
                     np.lib.format.write_array_header_2_0(entry, header)
                     with open(self._folder / name, "rb") as rows:
                         shutil.copyfileobj(rows, entry, 1 << 22)
-                (self._folder / name).unlink()  # so that the disk holds at most one array twice
+                (self._folder / name).unlink()  # so that at most one array is on the disk twice
             described = _description(self.model, self.dt, self._rows["q"], self.env_ids, self._recorded)
             for name, array in described.items():
                 with target.open(f"{name}.npy", "w") as entry:
@@ -217,7 +217,7 @@ class TrajectoryWriter:
 
 
 def _description(model: Model, dt: float, rows: int, env_ids, recorded) -> dict[str, Any]:
-    """All of a file but the motion itself."""
+    """Everything in a file except the motion itself."""
     described = {"dt": np.array(float(dt)), "time": np.arange(rows) * float(dt), "env_ids": np.asarray(env_ids)}
     for name in recorded:
         entries = ENTRIES[name](model)

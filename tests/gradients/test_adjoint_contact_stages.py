@@ -346,7 +346,7 @@ def check_contacts(parts, wanted, **params):
     weights = {name: normal(k, n, *writes[name]) * (name in parts) for k, name in enumerate(list(writes)[:4])}
     bars = {"q": normal(3, *q.shape), "qd": normal(4, *qd.shape), "armature": torch.full_like(qd, torch.nan)}
     adjoints = {"x": sim.dt * weights["under_w"], "b": weights["b"], "E": weights["A"], "place": weights["place"]}
-    kernel = contacts_kernel(replace(SIZES, kinds=sim._sizes.kinds))
+    kernel = contacts_kernel(replace(SIZES, kinds=sim._engine.sizes.kinds))
     stage = Stage(sim, kernel, ["q", "qd", "dqd", "w"], writes, bars | adjoints, step=1e-5, switches=("branch",))
     written = stage.forward(values)
     for name, weight in weights.items():

@@ -51,21 +51,22 @@ class Stage:
         params = {name: x[:1].expand(count, *x.shape[1:]) for name, x in self.sim.params.items()}
         params |= {name: values[name] for name in params if name in values}
         params["inertia"] = 0.5 * (params["inertia"] + params["inertia"].mT)  # the kernels read one half of it
-        struct, _held = params_struct(self.sim._types, params)
+        struct, _held = params_struct(self.sim._engine.types, params)
         written = {
             name: torch.full((count, *shape), torch.nan, dtype=torch.float64) for name, shape in self.writes.items()
         }
         arrays = [*(values[name] for name in self.reads), *written.values(), *bars.values()]
-        wp.launch(self.kernel, count, [self.sim._model, struct, int(reverse), *arrays, params_bar.struct], device="cpu")
+        arguments = [self.sim._engine.device_model, struct, int(reverse), *arrays, params_bar.struct]
+        wp.launch(self.kernel, count, arguments, device="cpu")
         return written
 
     def forward(self, values):
-        return self.run(values, False, self.bars, ParameterBars(self.sim, []))
+        return self.run(values, False, self.bars, ParameterBars(self.sim._engine, []))
 
     def reverse(self, values, wanted=()):
         """What has become of the bars, and the gradients of the parameters that are wanted."""
         bars = {name: x.clone() for name, x in self.bars.items()}
-        params_bar = ParameterBars(self.sim, list(wanted))
+        params_bar = ParameterBars(self.sim._engine, list(wanted))
         self.run(values, True, bars, params_bar)
         default = self.sim.params
         return bars, {name: params_bar.gradient(name, values.get(name, default[name])) for name in wanted}

@@ -217,14 +217,14 @@ class Launches:
 
     def __init__(self, sim, monkeypatch):
         self.seen = []
-        run = sim._launcher.run
+        run = sim._engine.launcher.run
 
         def look(kernel, model, params, arguments):
             tensors = [a for a in arguments if isinstance(a, torch.Tensor)]
             self.seen.append({a.data_ptr(): tuple(a.shape) for a in tensors if a.numel()})
             run(kernel, model, params, arguments)
 
-        monkeypatch.setattr(sim._launcher, "run", look)
+        monkeypatch.setattr(sim._engine.launcher, "run", look)
 
 
 def test_kernels_work_on_the_callers_memory(monkeypatch):

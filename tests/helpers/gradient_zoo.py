@@ -15,7 +15,7 @@ import torch
 from warp_articulated.kernels.types import Sizes
 
 import warp_articulated as wa
-from warp_articulated.device import engine as batch
+from warp_articulated.device import engine
 from warp_articulated.device.topology import sizes_of
 from warp_articulated.model import WORLD, Body, Drive, DriveType, JointType, Shape, ShapeType, assemble
 
@@ -287,7 +287,7 @@ def one_kernel(*models, max_contacts=32, sweeps=50):
         assert all(getattr(own, name) <= most[name] for name in most) and kinds.issuperset(own.kinds), own
         return Sizes(**most, kinds=tuple(sorted(kinds)))
 
-    with patch.object(batch, "sizes_of", shared), patch.object(batch, "SWEEP_STEPS", (sweeps,)):
+    with patch.object(engine, "sizes_of", shared), patch.object(engine, "SWEEP_STEPS", (sweeps,)):
         yield
 
 

@@ -89,11 +89,11 @@ def test_disassembled_parts_assemble_to_the_same_model(model):
 
 
 @pytest.mark.parametrize("model", [arm(), ball()])
-def test_a_combination_of_one_is_the_model_itself(model):
+def test_a_combination_of_one_model_is_that_model(model):
     assert_same(model, combine([model]))
 
 
-def test_states_and_controls_are_those_of_the_models_one_after_the_other():
+def test_states_and_controls_are_concatenated():
     parts = [arm("a"), ball("b"), arm("c")]
     whole = combine(parts)
     for key in ("q0", "u0", "armature", "damping", "lower", "upper", "mass", "kp", "effort", "gear"):
@@ -116,7 +116,7 @@ def transform() -> np.ndarray:
 
 
 @pytest.mark.parametrize("pose", [np.concatenate([SHIFT, 2 * TURN]), transform()])
-def test_poses_move_everything_that_stands_on_the_world(pose):
+def test_poses_move_everything_that_is_fixed_to_the_world(pose):
     one = arm()
     whole = combine([one, ball()], poses=[pose, pose])
     q = np.random.default_rng(1).normal(size=one.nq)
@@ -165,15 +165,15 @@ def test_parts_touch_each_other_and_keep_their_own_pairs():
         assert own and own <= pair_names(whole)
     for name in ("base", "arm/skin", "tip"):
         assert frozenset((name, "ball/skin")) in pair_names(whole)
-    assert frozenset(("tip", "ground")) in pair_names(whole)  # the ball's ground holds for all
-    assert frozenset(("base", "ground")) not in pair_names(whole)  # both stand still
+    assert frozenset(("tip", "ground")) in pair_names(whole)  # all parts touch the ball's ground
+    assert frozenset(("base", "ground")) not in pair_names(whole)  # both are fixed
     assert not any("halo" in pair for pair in pair_names(whole))
     for pair, mu, e in zip(whole.pairs, whole.pair_friction, whole.pair_restitution):
         if {whole.shapes[k].name for k in pair} == {"arm/skin", "ball/skin"}:
             assert mu == pytest.approx(np.sqrt(0.8 * 0.5)) and e == 0.3
 
 
-def test_pair_numbers_of_a_part_are_kept():
+def test_friction_and_restitution_of_a_parts_pairs_are_kept():
     slippery = ball(pairs=[(0, 1, 0.123, 0.456)])
     whole = combine([slippery, ball("other")])
     at = [
@@ -182,7 +182,7 @@ def test_pair_numbers_of_a_part_are_kept():
     assert len(at) == 1 and whole.pair_friction[at[0]] == 0.123 and whole.pair_restitution[at[0]] == 0.456
 
 
-def test_there_is_one_ground():
+def test_there_is_only_one_ground():
     whole = combine([ball(), ball(), ball()], poses=[None, [1, 0, 0], [0, 1, 0]])
     planes = [k for k, s in enumerate(whole.shapes) if s.type == ShapeType.PLANE]
     assert len(planes) == 1 and whole.shapes[planes[0]].name == "ground"
@@ -193,7 +193,7 @@ def test_there_is_one_ground():
     assert len(combine([ball(), ball()], ground=True).shapes) == 3
 
 
-def test_a_floor_by_another_name_is_shared_if_it_coincides_after_moving():
+def test_a_floor_of_another_name_is_shared_if_it_coincides_after_moving():
     def floored(height: float) -> Model:
         parts = disassemble(ball(ground=False))
         floor = Shape(ShapeType.PLANE, WORLD, np.zeros(3), pos=np.array([0, 0, height]), name="floor", body="world")
@@ -205,7 +205,7 @@ def test_a_floor_by_another_name_is_shared_if_it_coincides_after_moving():
     assert sum(s.type == ShapeType.PLANE for s in steps.shapes) == 2 and len(steps.pairs) == 5
 
 
-def test_the_order_of_the_models_does_not_matter_for_what_touches():
+def test_collision_pairs_do_not_depend_on_the_order_of_the_models():
     parts = [arm(), ball("one"), ball("two", ground=False)]
     found = {
         frozenset(pair_names(combine(list(order), names=[m.name for m in order]))) for order in permutations(parts)

@@ -91,7 +91,7 @@ def test_link_poses_are_mujocos_body_poses(file):
             np.testing.assert_allclose(rotation[i], data.xmat[b].reshape(3, 3), atol=1e-12)
 
 
-def test_shapes_stand_where_mujocos_geoms_stand(file):
+def test_shapes_are_where_mujocos_geoms_are(file):
     model, m = load(file)
     data = mujoco.MjData(m)
     data.qpos[:] = random_qpos(m, np.random.default_rng(1))
@@ -140,7 +140,7 @@ def total_inertia(mass, com, inertia) -> np.ndarray:
     return np.vstack([(inertia + mass[:, None, None] * square).sum(0), mass @ com])
 
 
-def test_default_pose_and_joint_numbers_are_the_files(file):
+def test_default_pose_and_joint_parameters_are_those_of_the_file(file):
     model, m = load(file)
     np.testing.assert_allclose(model.q0, our_q(m, m.qpos0), atol=1e-15)
     np.testing.assert_array_equal(model.armature, m.dof_armature)
@@ -158,12 +158,12 @@ def test_default_pose_and_joint_numbers_are_the_files(file):
         assert (model.lower[v], model.upper[v]) == tuple(expected)
 
 
-def test_drives_push_as_mujocos_actuators(file):
+def test_drives_apply_the_forces_of_mujocos_actuators(file):
     check_drives(*load(file))
 
 
 def check_drives(model, m):
-    """qfrc_actuator at random states and controls, each control in its place of our u."""
+    """qfrc_actuator at random states and controls, with the controls in the order of our u."""
     data = mujoco.MjData(m)
     rng = np.random.default_rng(4)
     assert model.nu == m.nu
@@ -173,7 +173,7 @@ def check_drives(model, m):
     assert sorted(ours) == list(range(m.nu))
     for _ in range(5):
         data.qpos[:], data.qvel[:] = random_qpos(m, rng), rng.normal(size=m.nv)
-        data.ctrl[:] = rng.uniform(-0.4, 0.4, size=m.nu)  # inside every ctrlrange, which we do not clip to
+        data.ctrl[:] = rng.uniform(-0.4, 0.4, size=m.nu)  # within every ctrlrange: we do not clip
         u = np.zeros(m.nu)
         u[ours] = data.ctrl
         mujoco.mj_forward(m, data)
@@ -224,7 +224,7 @@ def test_all_kinds_of_actuators_with_gears_and_limits(tmp_path):
     assert any("order of their joints" in note for note in model.notes)
 
 
-def test_rotor_inertia_of_an_actuator_goes_through_the_gear(tmp_path):
+def test_rotor_inertia_of_an_actuator_is_multiplied_by_the_gear_squared(tmp_path):
     if not hasattr(mujoco.MjModel, "actuator_armature"):
         pytest.skip("this version of MuJoCo has no actuator armature")
     path = write(
@@ -240,7 +240,7 @@ def test_rotor_inertia_of_an_actuator_goes_through_the_gear(tmp_path):
     np.testing.assert_allclose(-model.damping * 1.5, data.qfrc_passive, rtol=1e-12)
 
 
-def test_unsupported_actuators_are_left_out_loudly(tmp_path):
+def test_unsupported_actuators_are_left_out_with_a_warning(tmp_path):
     path = write(
         tmp_path,
         '<worldbody><body><joint name="j"/><geom size="0.1"/><site name="s"/></body></worldbody>'
@@ -252,7 +252,7 @@ def test_unsupported_actuators_are_left_out_loudly(tmp_path):
     assert sum("the simulation will differ" in note for note in model.notes) == 2
 
 
-def test_what_is_not_supported_is_said(tmp_path):
+def test_unsupported_features_are_listed(tmp_path):
     path = write(
         tmp_path,
         '<option density="1.2"/><worldbody><body name="a" gravcomp="1"><joint name="j"/><geom size="0.1"/></body>'
@@ -279,7 +279,7 @@ def test_disable_flags_are_honoured(tmp_path):
     assert np.isinf(model.upper[0]) and model.stiffness[0] == 0 and model.damping[0] == 0
 
 
-def test_names_are_made_where_the_file_has_none(tmp_path):
+def test_missing_names_are_made_up(tmp_path):
     path = write(
         tmp_path,
         '<worldbody><body><joint/><joint type="slide"/><geom size="1"/><geom size="1"/></body>'

@@ -28,7 +28,7 @@ def contacts_found(m, rng, states) -> dict[tuple[int, int], tuple[int, float]]:
 
 
 def check_pairs(model, m, states=60) -> int:
-    """Every contact of MuJoCo whose kind we support is in our list with its friction; returns how many pairs."""
+    """Every contact of MuJoCo whose kind we support is in our list with its friction; returns the number of pairs."""
     ours = {tuple(sorted(map(int, p))): mu for p, mu in zip(model.pairs, model.pair_friction)}
     seen = contacts_found(m, np.random.default_rng(5), states)
     count = 0
@@ -41,7 +41,7 @@ def check_pairs(model, m, states=60) -> int:
 
 
 @pytest.mark.parametrize("name", ["ant", "half_cheetah", "hopper", "walker2d", "humanoid", "pusher"])
-def test_pairs_hold_every_contact_that_mujoco_finds(name):
+def test_pairs_include_every_contact_that_mujoco_finds(name):
     model, m = load(ASSETS / f"{name}.xml")
     assert check_pairs(model, m) > 0
 
@@ -73,8 +73,8 @@ CROWD = """
 """
 
 
-def test_filters_are_mujocos_in_a_crowd_where_everything_overlaps(tmp_path):
-    """All shapes stand in one heap, so that MuJoCo's contacts are exactly the pairs that its filters let through."""
+def test_collision_filters_equal_mujocos_where_everything_overlaps(tmp_path):
+    """All shapes overlap, so that MuJoCo's contacts are exactly the pairs that pass its filters."""
     model, m = load(write(tmp_path, CROWD))
     data = mujoco.MjData(m)
     mujoco.mj_forward(m, data)

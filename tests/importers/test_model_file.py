@@ -1,4 +1,4 @@
-"""A model saved and loaded is the same model, to the last bit; a damaged file is told."""
+"""A model saved and loaded is the same to the last bit; a damaged file gives an error."""
 
 from dataclasses import fields
 
@@ -73,7 +73,7 @@ def arrays():
         ({"model.shape.link": np.ones(99, int)}, "length"),
     ],
 )
-def test_a_file_that_does_not_fit_is_told(arrays, tmp_path, change, says):
+def test_a_damaged_file_gives_an_error(arrays, tmp_path, change, says):
     path = tmp_path / "model.npz"
     np.savez(path, **{k: v for k, v in (arrays | change).items() if v is not None})
     with pytest.raises(wa.ModelError, match=says) as caught:
@@ -81,7 +81,7 @@ def test_a_file_that_does_not_fit_is_told(arrays, tmp_path, change, says):
     assert str(path) in str(caught.value)
 
 
-def test_what_is_no_npz_file_is_told(tmp_path):
+def test_a_file_that_is_not_npz_gives_an_error(tmp_path):
     for content in (b"", b"nonsense", b"PK\x03\x04 broken"):
         (tmp_path / "model.npz").write_bytes(content)
         with pytest.raises(wa.ModelError, match=r"not an \.npz file|cannot be read"):

@@ -1,4 +1,4 @@
-"""The scenes that come with the package: they load, and hold the facts of the experiments they stand for."""
+"""The scenes of the package: they load, and have the data of the experiments that they reproduce."""
 
 from pathlib import Path
 
@@ -24,7 +24,7 @@ def shape_places(model, q):
     return places
 
 
-def test_every_scene_of_the_list_is_there():
+def test_every_listed_scene_exists():
     wanted = ["ant", "box", "boxes3", "cartpole", "double_pendulum", "golf", "hopper", "laikago", "laikago_feet"]
     wanted += ["panda_throw", *(f"pendulum{n}" for n in range(1, 8)), "racecar", "sphere"]
     assert scene_names() == wanted
@@ -56,7 +56,7 @@ def test_laikago_is_the_robot_of_the_paper(name):
         q[7:] = np.tile(angles, 4)
         return shape_places(model, q)[f"{leg}_toe"][1]
 
-    # the facts are given to four digits
+    # the published numbers have four digits
     np.testing.assert_allclose(toe((0, 0, 0), "FR"), [0.0349, -0.1146, -0.4883], atol=1e-4)
     np.testing.assert_allclose(toe((0.2, 0, -0.5), "FR"), [0.1575, -0.2010, -0.4530], atol=1e-4)
 
@@ -71,7 +71,7 @@ def test_laikago_stands_on_its_toes():
     com = model.mass @ coms / model.mass.sum()
     low, high = toes[:, :2].min(0), toes[:, :2].max(0)
     assert (low + 0.05 < com[:2]).all() and (com[:2] < high - 0.05).all()
-    for shape in model.shapes:  # nothing but the toes is near the ground
+    for shape in model.shapes:  # only the toes are near the ground
         if shape.link >= 0 and not shape.name.endswith("toe"):
             R, p = places[shape.name]
             reach = shape.size[0] + abs(R[2, 2]) * shape.size[1] if shape.type == ShapeType.CAPSULE else 0.1
@@ -100,7 +100,7 @@ def test_pendulum_needs_the_known_torque_to_stay_horizontal(n):
     np.testing.assert_allclose(origin[-1] + rotation[-1] @ [0, 0.5, 0], [0, 0, 0.5 * n], atol=1e-12)
 
 
-def test_ant_has_the_measures_of_gymnasium():
+def test_ant_has_the_dimensions_of_gymnasium():
     model = load_scene("ant")
     assert (model.nq, model.nv, model.nu) == (15, 14, 8)
     assert model.armature.tolist() == [0] * 6 + [1] * 8
@@ -156,7 +156,7 @@ def write(tmp_path, text):
 
 
 @pytest.mark.parametrize(
-    "text, sentence",
+    "text, message",
     [
         ("{", "is not JSON"),
         ("[]", "must be a JSON object"),
@@ -168,8 +168,8 @@ def write(tmp_path, text):
         ('{"robots": [{"file": "x.urdf"}], "ground": 3}', "'ground' is 3"),
     ],
 )
-def test_bad_scene_files(tmp_path, text, sentence):
-    with pytest.raises(ModelError, match=sentence):
+def test_bad_scene_files(tmp_path, text, message):
+    with pytest.raises(ModelError, match=message):
         load_scene_file(write(tmp_path, text))
 
 
@@ -183,13 +183,13 @@ def test_scene_overrides_name_real_joints_and_bodies(tmp_path):
     model = load_scene_file(write(tmp_path, robot % '"armature": 2, "gear": 3, "spring_ref": -1, "pose": [1, 2, 3]'))
     assert (model.armature, model.gear, model.spring_ref) == ([2], [3], [-1])
     assert model.joint_pos[0].tolist() == [1, 2, 3]
-    for entry, sentence in (
+    for entry, message in (
         ('"armature": {"knee": 1}', "no joint is called 'knee'"),
         ('"gear": {"knee": 1}', "'gear' names 'knee'"),
         ('"damping": -1', "'damping' is -1"),
         ('"collide": ["knee"]', "'collide' names 'knee'"),
     ):
-        with pytest.raises(ModelError, match=sentence):
+        with pytest.raises(ModelError, match=message):
             load_scene_file(write(tmp_path, robot % entry))
 
 

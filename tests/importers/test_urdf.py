@@ -39,7 +39,7 @@ def check_against_pinocchio(path, floating):
         if model.joint_type[i] == JointType.FREE:
             world = pin.SE3(quat_to_matrix(q[at + 3 : at + 7]), q[at : at + 3])
             q_oracle[place : place + 7] = pin.SE3ToXYZQUAT(oracle.jointPlacements[joint].actInv(world))
-        elif oracle.joints[joint].nq == 2:  # Pinocchio keeps cosine and sine of a continuous joint
+        elif oracle.joints[joint].nq == 2:  # Pinocchio stores cosine and sine of a continuous joint
             q_oracle[place : place + 2] = np.cos(q[at]), np.sin(q[at])
         else:
             q_oracle[place] = q[at]
@@ -264,7 +264,7 @@ def test_floating_joints_of_the_file(tmp_path, floating):
     assert model.parent.tolist() == [-1, 0, -1]
     np.testing.assert_allclose(model.q0[model.joint_q("free")], [1, 2, 3, 0, 0, 0, 1])
     np.testing.assert_allclose(model.q0[model.joint_q("loose")], [1, 3, 4, 0, 0, 0, 1])
-    assert any("tree of its own" in note for note in model.notes)
+    assert any("a separate tree" in note for note in model.notes)
     assert any("no limits for hip" in note for note in model.notes)
     assert [s.name for s in model.shapes] == ["ground"]
 
@@ -277,7 +277,7 @@ def test_mimic_joints_are_refused_or_ignored():
     assert any("panda_finger_joint2" in note for note in model.notes)
 
 
-def test_floating_robot_starts_on_the_ground_that_it_is_given(tmp_path):
+def test_floating_robot_starts_on_the_added_ground(tmp_path):
     path = tmp_path / "box.urdf"
     path.write_text(
         """<robot name="box"><link name="a"><inertial><mass value="1"/><inertia ixx=".1" iyy=".1" izz=".1" ixy="0"

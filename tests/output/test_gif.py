@@ -1,4 +1,4 @@
-"""Films of the ray caster: they last as long as the motion, show what pictures show, and are written whole."""
+"""Films of the ray caster: they last as long as the motion, equal single pictures, and are never written in part."""
 
 import numpy as np
 import pytest
@@ -51,7 +51,7 @@ def test_delays_keep_real_time(fps):
     delays = frame_delays(1000, fps)
     ends = np.cumsum(delays) / 100.0
     assert np.abs(ends - np.arange(1, 1001) / fps).max() <= 0.005 + 1e-9  # half a hundredth of a second
-    assert min(delays) >= 2  # viewers play shorter ones slower
+    assert min(delays) >= 2  # viewers slow down shorter ones
     assert max(delays) - min(delays) <= 1
 
 
@@ -72,7 +72,7 @@ def test_robots_at_rest_still_give_one_frame_per_row(model, tmp_path):
     assert np.ptp(pictures, axis=0).max() == 0.0
 
 
-def test_frames_show_what_pictures_show(model, tmp_path):
+def test_frames_equal_single_pictures(model, tmp_path):
     qs = running(model, 6, envs=3)
     render_gif(tmp_path / "film.gif", model, qs, camera=VIEW, size=SIZE, spacing=0.9)
     pictures, _ = played(tmp_path / "film.gif")
@@ -93,7 +93,7 @@ def test_the_same_motion_gives_the_same_bytes(model, tmp_path, form):
     assert (tmp_path / "one.gif").read_bytes() == (tmp_path / "two.gif").read_bytes()
 
 
-def test_camera_holds_the_whole_run(model, tmp_path):
+def test_camera_sees_the_whole_run(model, tmp_path):
     render_gif(tmp_path / "film.gif", model, running(model, 12, speed=0.5), size=SIZE)
     pictures, _ = played(tmp_path / "film.gif")
     places = [orange_place(p) for p in pictures]
@@ -110,7 +110,7 @@ def test_following_camera_keeps_the_robot_in_the_middle(model, tmp_path):
     assert 0.25 < np.mean(places) < 0.75
 
 
-def test_a_runaway_does_not_make_the_others_tiny(model, tmp_path):
+def test_one_robot_far_away_does_not_make_the_others_tiny(model, tmp_path):
     qs = running(model, 4, envs=9, speed=0.0)
     render_gif(tmp_path / "calm.gif", model, qs, size=SIZE)
     qs[1:, 4, :2] += 1e4
@@ -120,7 +120,7 @@ def test_a_runaway_does_not_make_the_others_tiny(model, tmp_path):
     assert orange[1] > 0.6 * orange[0]  # one of nine is gone; the others are as large as before
 
 
-def test_chosen_environments_only_must_be_finite(model, tmp_path):
+def test_only_the_chosen_environments_must_be_finite(model, tmp_path):
     qs = running(model, 2, envs=3)
     qs[1, 1, 0] = np.nan
     render_gif(tmp_path / "film.gif", model, qs, env_ids=[2, 0], size=SIZE)
@@ -129,7 +129,7 @@ def test_chosen_environments_only_must_be_finite(model, tmp_path):
     assert [p.name for p in tmp_path.iterdir()] == ["film.gif"]
 
 
-def test_progress_is_told_and_a_stopped_film_leaves_the_old_file(model, tmp_path):
+def test_progress_is_reported_and_a_stopped_film_leaves_the_old_file(model, tmp_path):
     path, told = tmp_path / "film.gif", []
     render_gif(path, model, running(model, 3), size=SIZE, progress=lambda *now: told.append(now))
     assert told == [(1, 3), (2, 3), (3, 3)]
@@ -161,7 +161,7 @@ def test_progress_is_told_and_a_stopped_film_leaves_the_old_file(model, tmp_path
         ({"spacing": -1.0}, ValueError, "spacing is -1.0"),
     ],
 )
-def test_bad_input_is_told(model, tmp_path, change, error, says):
+def test_bad_input_gives_an_error(model, tmp_path, change, error, says):
     arguments = {"path": "x.gif", "qs": model.q0[None], "size": SIZE} | change
     arguments["path"] = tmp_path / arguments["path"]
     with pytest.raises(error, match=says):

@@ -1,4 +1,4 @@
-"""The ray caster: every shape covers the pixels that its closed-form outline says, and pictures are reproducible."""
+"""The ray caster: every shape covers the pixels of its closed-form outline, and pictures are reproducible."""
 
 import numpy as np
 import pytest
@@ -48,7 +48,7 @@ def test_outline_of_every_shape_has_the_right_area(kind, size, area):
     # from so far away the rays are nearly parallel: perspective adds less than 1 %
     camera = Camera(eye=(0.0, -200.0, 50.0), target=(0.0, 0.0, 50.0), fov=float(np.degrees(2 * np.arctan(0.8 / 200))))
     picture = render(model, model.q0, size=(240, 240), camera=camera)
-    # pixels on the edge count whole or not: about one in a hundred at 240 pixels
+    # pixels on the edge count fully or not at all: about one in a hundred at 240 pixels
     assert covered_share(picture) == pytest.approx(area / 1.6**2, rel=0.03)
 
 
@@ -75,7 +75,7 @@ def test_camera_sees_all_points():
     assert (np.abs(seen @ right) <= depth * tan * 16 / 9).all()
 
 
-def test_grid_places_are_apart():
+def test_grid_places_keep_their_distance():
     places = grid_offsets(10, 2.0)
     distances = np.linalg.norm(places[:, None] - places[None], axis=-1) + 1e9 * np.eye(10)
     assert distances.min() == pytest.approx(2.0)
@@ -91,7 +91,7 @@ def test_picture_of_many_robots_is_reproducible(model, envs):
 
 
 def test_a_scene_that_moved_for_long_looks_like_a_new_one(model):
-    """The tree over all shapes is fitted and rebuilt as they move; the picture must not tell."""
+    """The tree over all shapes is fitted and rebuilt as they move; the picture must not show it."""
     motion = moving_positions(model, REBUILD_EVERY + 2, 6)
     camera = Camera((3.0, -3.5, 2.0), (0.0, 0.0, 0.4))
 
@@ -123,7 +123,7 @@ def test_picture_does_not_depend_on_the_scale(scale):
     assert np.abs(picture(scale) - picture(1.0)).mean() < 1.0
 
 
-def test_a_runaway_does_not_make_the_others_tiny(model):
+def test_one_robot_far_away_does_not_make_the_others_tiny(model):
     q = np.tile(model.q0, (16, 1))
     calm = render(model, q, size=SIZE)
     q[5, :2] += 1e4
@@ -132,7 +132,7 @@ def test_a_runaway_does_not_make_the_others_tiny(model):
     assert orange[1] > 0.7 * orange[0]  # one of sixteen is gone; the others are as large as before
 
 
-def test_png_is_written_whole_or_not_at_all(model, tmp_path):
+def test_png_is_written_completely_or_not_at_all(model, tmp_path):
     path = tmp_path / "robot.png"
     render_png(path, model, model.q0, size=SIZE)
     assert Image.open(path).size == SIZE
@@ -151,7 +151,7 @@ def test_png_is_written_whole_or_not_at_all(model, tmp_path):
         ({"camera": Camera((0.0, 0.0, 1.0), (0.0, 0.0, 1.0))}, ValueError, "differ"),
     ],
 )
-def test_bad_input_is_told(model, tmp_path, change, error, says):
+def test_bad_input_gives_an_error(model, tmp_path, change, error, says):
     arguments = {"path": "x.png", "q": model.q0, "size": SIZE} | change
     arguments["path"] = tmp_path / arguments["path"]
     with pytest.raises(error, match=says):

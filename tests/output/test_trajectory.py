@@ -1,4 +1,4 @@
-"""Trajectory files: numpy reads them without us, names and units are right, long runs are written in small memory."""
+"""Trajectory files: numpy alone reads them, names and units are right, long runs are written in little memory."""
 
 import subprocess
 import sys
@@ -54,7 +54,7 @@ def test_names_of_every_joint_and_drive_type():
     assert u_entries(wa.load("ant"))[0] == ("hip_1", "N m / gear")
 
 
-def test_one_environment_and_tensors_are_taken(tmp_path):
+def test_one_environment_and_tensors_are_accepted(tmp_path):
     model = wa.load("cartpole")
     film = wa.Trajectory(model, torch.zeros(3, model.nq, requires_grad=True), 0.01)
     film.save(tmp_path / "run.npz")
@@ -77,7 +77,7 @@ def test_the_writer_makes_the_same_file_in_pieces(film, tmp_path):
     assert sorted(p.name for p in tmp_path.iterdir()) == ["pieces.npz", "whole.npz"]
 
 
-def test_the_writer_takes_single_rows_and_positions_alone(film, tmp_path):
+def test_the_writer_accepts_single_rows_and_positions_alone(film, tmp_path):
     with wa.TrajectoryWriter(tmp_path / "run.npz", film.model, 3, dt=2e-3, dtype="float64") as writer:
         for q in torch.tensor(film.q):
             writer.write(q=q)
@@ -86,7 +86,7 @@ def test_the_writer_takes_single_rows_and_positions_alone(film, tmp_path):
     assert again.qd is None and again.u is None
 
 
-def test_the_writer_refuses_what_makes_no_trajectory(film, tmp_path):
+def test_the_writer_refuses_rows_that_make_no_trajectory(film, tmp_path):
     path = tmp_path / "run.npz"
     with pytest.raises(ValueError, match="dtype is 'int8'"):
         wa.TrajectoryWriter(path, film.model, 3, dt=1e-3, dtype="int8")
@@ -125,7 +125,7 @@ import numpy as np
 import warp_articulated as wa
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 model = wa.load("cartpole")
-resource.setrlimit(resource.RLIMIT_FSIZE, (20000, 20000))  # as a full disk, but for this process only
+resource.setrlimit(resource.RLIMIT_FSIZE, (20000, 20000))  # like a full disk, for this process only
 rows = np.zeros((1000, 16, 2))
 try:
     if sys.argv[2] == "writer":
@@ -139,7 +139,7 @@ except OSError as error:
 
 
 @pytest.mark.parametrize("way", ["writer", "save"])
-def test_a_full_disk_is_told_and_loses_nothing(tmp_path, way):
+def test_a_full_disk_gives_an_error_and_loses_nothing(tmp_path, way):
     path = tmp_path / "run.npz"
     path.write_text("old")
     done = subprocess.run([sys.executable, "-c", FULL_DISK, path, way], capture_output=True, text=True)
@@ -159,13 +159,13 @@ def test_a_full_disk_is_told_and_loses_nothing(tmp_path, way):
         ({"env_ids": [1]}, "env_ids"),
     ],
 )
-def test_what_does_not_fit_is_told(film, change, says):
+def test_arrays_that_do_not_fit_give_an_error(film, change, says):
     given = {name: getattr(film, name) for name in ("model", "q", "dt", "qd", "u", "env_ids")} | change
     with pytest.raises(ValueError, match=says):
         wa.Trajectory(**given)
 
 
-def test_a_file_without_a_trajectory_is_told(tmp_path):
+def test_a_file_without_a_trajectory_gives_an_error(tmp_path):
     wa.load("cartpole").save(tmp_path / "model.npz")
     assert not is_trajectory(tmp_path / "model.npz")
     with pytest.raises(wa.ModelError, match="no trajectory in this file"):

@@ -1,4 +1,4 @@
-"""USD exports: poses read back equal the simulator's, every shape is there, USD's own validators are content."""
+"""USD exports: poses read back equal the simulator's, every shape is there, USD's validators find nothing."""
 
 from dataclasses import replace
 
@@ -10,7 +10,7 @@ from pxr import UsdGeom
 from stages import complaints, instances, open_stage, pose_in_stage
 
 from warp_articulated import Simulator, load
-from warp_articulated.geometry.kinematics import batch_link_poses, link_transforms
+from warp_articulated.geometry.kinematics import batch_body_poses, batch_link_poses
 from warp_articulated.geometry.rotations import quat_to_matrix
 from warp_articulated.model import WORLD, Body, JointType, Shape, ShapeType, assemble
 from warp_articulated.show.film import frame_rows
@@ -27,7 +27,7 @@ def model():
 
 @pytest.fixture(scope="module")
 def moved_frames():
-    """A robot whose file puts its bodies elsewhere than at their joints, as MJCF does; what its simulator says."""
+    """A robot whose body frames are not at its joints, as in MJCF; its positions and the simulator's poses."""
     laikago = load("laikago_feet")
     frames = np.random.default_rng(1).normal(size=(laikago.num_links, 3))
     laikago = replace(laikago, frame_pos=0.1 * frames)
@@ -53,18 +53,17 @@ def odd_model(**more):
     return assemble("odd", bodies, shapes, **more)
 
 
-def test_batch_link_poses_equal_the_one_by_one_ones(model):
+def test_poses_in_numpy_equal_those_of_the_kernel(model):
     q = moving_positions(model, 3, 4)
-    origins, quats = batch_link_poses(model, q)
-    for t in range(3):
-        for e in range(4):
-            rotation, origin = link_transforms(model, q[t, e])
-            np.testing.assert_allclose(origins[t, e], origin, atol=1e-12)
-            np.testing.assert_allclose(quat_to_matrix(quats[t, e]), rotation, atol=1e-12)
+    sim = Simulator(model, 12, device="cpu", dtype="float64")
+    expected = sim.link_poses(torch.tensor(q.reshape(12, -1), dtype=torch.float64)).reshape(3, 4, -1, 7).numpy()
+    origins, quats = batch_body_poses(model, q)
+    np.testing.assert_allclose(origins, expected[..., :3], atol=1e-12)
+    np.testing.assert_allclose(quat_to_matrix(quats), quat_to_matrix(expected[..., 3:]), atol=1e-12)
 
 
 @pytest.mark.parametrize("suffix", ["usda", "usdc"])
-def test_hierarchy_holds_the_simulators_link_poses(moved_frames, tmp_path, suffix):
+def test_hierarchy_has_the_simulators_link_poses(moved_frames, tmp_path, suffix):
     laikago, q, poses = moved_frames
     export_usd(tmp_path / f"run.{suffix}", laikago, torch.tensor(q), spacing=2.0)
     stage = open_stage(tmp_path / f"run.{suffix}")
@@ -79,7 +78,7 @@ def test_hierarchy_holds_the_simulators_link_poses(moved_frames, tmp_path, suffi
 
 
 @pytest.mark.parametrize("suffix", ["usda", "usdc"])
-def test_instancer_holds_the_simulators_link_poses(moved_frames, tmp_path, suffix):
+def test_instancer_has_the_simulators_link_poses(moved_frames, tmp_path, suffix):
     laikago, q, poses = moved_frames
     export_usd(tmp_path / f"run.{suffix}", laikago, q, spacing=2.0, layout="instancer")
     stage = open_stage(tmp_path / f"run.{suffix}")
@@ -106,7 +105,7 @@ def test_both_layouts_draw_every_shape_at_the_same_place(moved_frames, tmp_path,
         box = UsdGeom.BBoxCache(frame, [UsdGeom.Tokens.default_]).ComputeWorldBound(prim).ComputeAlignedRange()
         centre = origins[frame, 5] + quat_to_matrix(quats[frame, 5]) @ ball.pos
         low, high = np.array(box.GetMin()), np.array(box.GetMax())
-        # an instancer's bounds may be wider than needed, but must hold the ball
+        # an instancer's bounds may be wider than needed, but must contain the ball
         assert (low <= centre - 0.4 + 1e-5).all() and (high >= centre + 0.4 - 1e-5).all()
         if layout == "hierarchy":
             np.testing.assert_allclose((low + high) / 2, centre, atol=1e-5)
@@ -118,7 +117,7 @@ def test_auto_layout_is_an_instancer_beyond_64_environments(model, tmp_path):
         assert open_stage(tmp_path / "run.usdc").GetPrimAtPath(kind)
 
 
-def test_instancer_says_which_instance_is_which(model, tmp_path):
+def test_instancer_names_its_instances(model, tmp_path):
     export_usd(tmp_path / "run.usdc", odd_model(), np.tile(odd_model().q0, (2, 3, 1)), layout="instancer")
     stage = open_stage(tmp_path / "run.usdc")
     instancer = UsdGeom.PointInstancer(stage.GetPrimAtPath("/World/robots"))
@@ -131,7 +130,7 @@ def test_instancer_says_which_instance_is_which(model, tmp_path):
     np.testing.assert_allclose(positions[9:], positions[0:9:3] - odd_model().q0[:3], atol=1e-6)
 
 
-def test_environments_stand_apart(model, tmp_path):
+def test_environments_keep_their_distance(model, tmp_path):
     export_usd(tmp_path / "run.usda", model, moving_positions(model, 2, 4), env_ids=[1, 3], spacing=2.0)
     stage = open_stage(tmp_path / "run.usda")
     world = stage.GetDefaultPrim()
@@ -216,7 +215,7 @@ def test_odd_names_slopes_and_transparency_are_written(tmp_path, layout):
     np.testing.assert_allclose(rotation, quat_to_matrix(SLOPE), atol=1e-6)
     visible = [p for p in stage.Traverse() if p.IsA(UsdGeom.Gprim)
                and UsdGeom.Imageable(p).ComputePurpose() == UsdGeom.Tokens.default_]  # fmt: skip
-    assert len(visible) == 3  # the ball, the obstacle and the slope; not the shape that cannot be seen
+    assert len(visible) == 3  # the ball, the obstacle and the slope; not the invisible shape
 
 
 @pytest.mark.parametrize("layout", ["hierarchy", "instancer"])
@@ -258,7 +257,7 @@ def test_progress_rises_to_its_total(model, tmp_path):
         ({"spacing": -1.0}, ValueError, "spacing"),
     ],
 )
-def test_bad_input_is_told_and_leaves_no_file(model, tmp_path, change, error, says):
+def test_bad_input_gives_an_error_and_leaves_no_file(model, tmp_path, change, error, says):
     (tmp_path / "folder.usd").mkdir()
     arguments = {"path": "run.usda", "qs": moving_positions(model, 2, 2)} | change
     arguments["path"] = tmp_path / arguments["path"]
@@ -277,7 +276,7 @@ def test_positions_that_are_not_finite_are_named(model, tmp_path):
 
 
 def test_small_rotations_are_not_lost(tmp_path):
-    """In single precision w of an angle below 3e-4 rad is 1, and USD's own readers take the angle from w."""
+    """In single precision w of an angle below 3e-4 rad is 1, and USD's readers compute the angle from w."""
     model = load("pendulum1")
     export_usd(tmp_path / "run.usda", model, np.array([[1e-5]]))
     stage = open_stage(tmp_path / "run.usda")

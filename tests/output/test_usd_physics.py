@@ -1,4 +1,4 @@
-"""The physics of USD exports, read back with USD's own parser and compared with the model's numbers."""
+"""The physics of USD exports, read back with USD's parser and compared with the model."""
 
 import warnings
 from dataclasses import replace
@@ -76,7 +76,7 @@ def test_bodies_have_the_models_mass_and_inertia(stage, model):
     for i, name in enumerate(model.link_names):
         mass = UsdPhysics.MassAPI(prim_of(stage, name))
         assert mass.GetMassAttr().Get() == pytest.approx(model.mass[i])
-        # the prim stands in the file's body frame
+        # the prim has the file's body frame
         com = np.array(mass.GetCenterOfMassAttr().Get()) + model.frame_pos[i]
         np.testing.assert_allclose(com, model.com[i], atol=1e-6)
         axes = quat_to_matrix(xyzw(mass.GetPrincipalAxesAttr().Get()))
@@ -84,7 +84,7 @@ def test_bodies_have_the_models_mass_and_inertia(stage, model):
         np.testing.assert_allclose(inertia, model.inertia[i], atol=1e-7)
 
 
-def test_joint_frames_meet_in_every_frame_but_for_the_joints_own_motion(stage, model, positions):
+def test_joint_frames_differ_only_by_the_joints_motion(stage, model, positions):
     for env in range(2):
         space = stage.GetPrimAtPath(f"/World/env_{env}")
         for i, name in enumerate(model.link_names):
@@ -109,7 +109,7 @@ def test_joint_frames_meet_in_every_frame_but_for_the_joints_own_motion(stage, m
 
 
 def joint_motion(stage, joint, frame, space):
-    """Rotation and translation of the joint's frame on body 1, seen from the one on body 0."""
+    """Rotation and translation of the joint's frame on body 1, in the frame on body 0."""
     sides = []
     for body, pos, rot in (
         (joint.GetBody0Rel(), joint.GetLocalPos0Attr(), joint.GetLocalRot0Attr()),
@@ -132,7 +132,7 @@ def test_limits_are_in_degrees_or_metres(stage):
     assert rod.GetUpperLimitAttr().Get() == pytest.approx(1.0 / DEGREE)
 
 
-def test_drives_make_the_models_forces(stage, model):
+def test_drives_give_the_models_forces(stage, model):
     """tau(q, qd) of each USD drive against the model's law: spring, damper and drive together, in SI."""
     q, qd = 0.3, -0.7
     expected = {
@@ -179,7 +179,7 @@ def test_only_shapes_that_collide_are_colliders_and_have_a_material(stage, model
 
 
 def colliding_pairs(stage) -> set[frozenset[str]]:
-    """Pairs of colliders that filters, joints and groups of a stage leave to touch, as UsdPhysics defines them."""
+    """Pairs of colliders that filters, joints and groups of a stage allow to touch, as UsdPhysics defines them."""
     colliders = [p for p in stage.Traverse() if p.HasAPI(UsdPhysics.CollisionAPI)]
     table = UsdPhysics.CollisionGroup.ComputeCollisionGroupTable(stage)
     members = {
@@ -247,7 +247,7 @@ def test_links_without_mass_get_a_little_and_hulls_are_convex(tmp_path):
     assert UsdPhysics.MeshCollisionAPI(hull).GetApproximationAttr().Get() == "convexHull"
 
 
-def test_slopes_are_infinite_planes_to_physics(tmp_path):
+def test_slopes_are_infinite_planes_in_physics(tmp_path):
     slope = Shape(ShapeType.PLANE, WORLD, np.zeros(0), quat=np.array([0.0, 0.2, 0.0, 0.98]))
     ball = Body("ball", WORLD, "free", JointType.FREE, mass=1.0, inertia=np.eye(3))
     model = assemble("slope", [ball], [Shape(ShapeType.SPHERE, 0, np.array([0.1])), slope])
@@ -261,7 +261,7 @@ def test_slopes_are_infinite_planes_to_physics(tmp_path):
     assert not [p for p in stage.Traverse() if p.HasAPI(UsdPhysics.ArticulationRootAPI)]
 
 
-def test_a_ground_that_cannot_be_seen_is_still_a_collider(tmp_path):
+def test_an_invisible_ground_is_still_a_collider(tmp_path):
     ground = Shape(ShapeType.PLANE, WORLD, np.zeros(0), np.array([0.0, 0.0, -0.4]), color=(1.0, 1.0, 1.0, 0.0))
     ball = Body("ball", WORLD, "free", JointType.FREE, mass=1.0, inertia=np.eye(3))
     model = assemble("dark", [ball], [Shape(ShapeType.SPHERE, 0, np.array([0.1])), ground])

@@ -1,4 +1,4 @@
-"""UsdWriter: chunks make the same file as one piece, and whatever goes wrong leaves the old file as it was."""
+"""UsdWriter: chunks give the same file as one piece, and any failure leaves the old file unchanged."""
 
 import subprocess
 import sys
@@ -23,7 +23,7 @@ def model():
 
 
 def turning_positions(model, frames):
-    """A base that turns on and on, so that its quaternion passes both signs; (frames, 2, nq)."""
+    """A base that keeps turning, so that its quaternion passes both signs; (frames, 2, nq)."""
     q = np.tile(model.q0, (frames, 2, 1))
     angle = np.linspace(0.0, 12.0, frames)
     q[..., 3:7] = np.stack([0 * angle, 0 * angle, np.sin(angle / 2), np.cos(angle / 2)], -1)[:, None]
@@ -82,7 +82,7 @@ def test_quaternions_do_not_jump_between_frames_or_chunks(model, tmp_path, layou
     np.testing.assert_allclose(quat_to_matrix(quats), quat_to_matrix(expected).reshape(60, -1, 3, 3), atol=1e-5)
 
 
-def test_default_spacing_is_decided_by_the_first_frame(model, tmp_path):
+def test_default_spacing_depends_on_the_first_frame(model, tmp_path):
     q = moving_positions(model, 4, 2)
     q[2:, 0, :3] += 50.0
     export_usd(tmp_path / "run.usdc", model, q)
@@ -116,7 +116,7 @@ def test_an_exception_in_the_block_leaves_the_old_file(model, tmp_path, layout, 
     assert [p.name for p in tmp_path.iterdir()] == ["run.usda"]
 
 
-def test_an_error_of_the_callers_is_not_blamed_on_the_file(model, tmp_path):
+def test_an_error_of_the_caller_is_not_reported_as_one_of_the_file(model, tmp_path):
     with pytest.raises(FileNotFoundError, match="elsewhere"):
         with UsdWriter(tmp_path / "run.usda", model, 1):
             open(tmp_path / "elsewhere")
@@ -149,19 +149,19 @@ for path in sys.argv[1:]:
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="needs a limit on the size of files")
-def test_a_full_disk_loses_nothing_and_says_so(tmp_path):
+def test_a_full_disk_gives_an_error_and_loses_nothing(tmp_path):
     paths = [tmp_path / "run.usda", tmp_path / "run.usdc"]
     for path in paths:
         path.write_text("old")
     command = [sys.executable, "-c", FULL_DISK, *map(str, paths)]
-    done = subprocess.run(command, capture_output=True, text=True, cwd=Path(__file__).parent)
+    done = subprocess.run(command, capture_output=True, text=True, cwd=Path(__file__).parents[1] / "helpers")
     said = [f"cannot write {path}: File too large." for path in paths for _ in LAYOUTS]
     assert done.stdout.splitlines() == said, done.stderr
     assert [path.read_text() for path in paths] == ["old", "old"]
     assert sorted(tmp_path.iterdir()) == paths
 
 
-def test_a_writer_refuses_what_does_not_fit(model, tmp_path):
+def test_a_writer_refuses_frames_that_do_not_fit(model, tmp_path):
     path = tmp_path / "run.usdc"
     with pytest.raises(ValueError, match="no frame was given"):
         with UsdWriter(path, model, 2):
@@ -183,18 +183,18 @@ def test_a_writer_refuses_what_does_not_fit(model, tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_chunk_that_was_cut_short_is_not_forgotten(model, tmp_path, monkeypatch):
-    """A caller that catches Ctrl-C to keep what there is must not get a file whose frames do not fit together."""
+def test_an_interrupted_chunk_prevents_the_file(model, tmp_path, monkeypatch):
+    """A caller that catches Ctrl-C to keep the frames so far must not get a file with an incomplete one."""
     monkeypatch.setattr(hierarchy.Spool, "append", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
-    with pytest.raises(OSError, match="frames were not written to the end"):
+    with pytest.raises(OSError, match="frames are incomplete"):
         with UsdWriter(tmp_path / "run.usdc", model, 2) as out:
             with pytest.raises(KeyboardInterrupt):
                 out.write(moving_positions(model, 3, 2))
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_folder_that_is_not_writable_is_told(model, tmp_path, monkeypatch):
-    monkeypatch.setattr("os.access", lambda *_: False)  # tests may run as root, who may write anywhere
+def test_a_read_only_folder_gives_an_error(model, tmp_path, monkeypatch):
+    monkeypatch.setattr("os.access", lambda *_: False)  # tests may run as root, which may write anywhere
     with pytest.raises(PermissionError, match=r"cannot write .*run\.usdc: the folder .* is not writable\.$"):
         export_usd(tmp_path / "run.usdc", model, model.q0[None])
 
@@ -204,7 +204,7 @@ def test_relative_names_with_odd_letters_work(model, tmp_path, monkeypatch):
     with UsdWriter("größe [1].usdc", model, 1) as out:
         out.write(moving_positions(model, 2, 1))
         (tmp_path / "other").mkdir()
-        monkeypatch.chdir(tmp_path / "other")  # a relative name means the folder in which the writer was made
+        monkeypatch.chdir(tmp_path / "other")  # a relative name refers to the folder in which the writer was made
         out.write(moving_positions(model, 3, 1))
     assert open_stage(tmp_path / "größe [1].usdc").GetEndTimeCode() == 4
     assert sorted(p.name for p in tmp_path.iterdir()) == ["größe [1].usdc", "other"]

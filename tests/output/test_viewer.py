@@ -1,4 +1,4 @@
-"""The viewer without a browser: what the panel's controls do to the simulation, what is drawn, what is recorded."""
+"""The viewer without a browser: effects of the panel's controls, drawings, recordings."""
 
 from __future__ import annotations
 
@@ -46,15 +46,15 @@ def slider(viewer: Viewer, name: str):
 # -- simulation
 
 
-def test_a_frame_simulates_as_much_time_as_it_is_shown(viewer):
+def test_a_frame_simulates_its_own_duration(viewer):
     viewer.advance(30)
-    assert viewer.time == pytest.approx(1.0, abs=2e-3)  # 33.3 steps per frame: a step may be owed
+    assert viewer.time == pytest.approx(1.0, abs=2e-3)  # 33.3 steps per frame: a fraction is carried over
     viewer.panel.speed.value = 0.1
     viewer.advance(30)
     assert viewer.time == pytest.approx(1.1, abs=3e-3)
 
 
-def test_frames_give_the_states_that_the_simulator_gives(viewer, sim):
+def test_frames_have_the_simulators_states(viewer, sim):
     viewer.advance(3)
     steps = round(viewer.time / sim.dt)
     qs, qds = sim.rollout(*sim.initial_state(), sim.initial_control().expand(steps, -1, -1))
@@ -79,7 +79,7 @@ def test_pause_step_and_reset(viewer, sim):
     torch.testing.assert_close(viewer.q, sim.initial_state()[0], rtol=0, atol=0)
 
 
-def test_a_controller_is_asked_before_every_step(sim):
+def test_a_controller_is_called_before_every_step(sim):
     times = []
 
     def control(seconds, q, qd):
@@ -99,7 +99,7 @@ def test_a_controller_is_asked_before_every_step(sim):
 def test_run_paces_itself_by_the_clock_and_stops(sim):
     with Viewer(sim, port=0) as viewer:
         viewer.run(0.2)
-        assert viewer.time == 0.0  # nobody looks on
+        assert viewer.time == 0.0  # no browser is connected
         viewer.run(1.0, unwatched=True)
         assert 0.0 < viewer.time < 1.1
         threading.Timer(0.1, viewer.stop).start()
@@ -151,7 +151,7 @@ def test_sliders_hold_the_drives_of_the_picked_robot_when_playing(viewer):
     assert float(viewer.q[1, knee.q_index]) == pytest.approx(-1.25, abs=0.1)
 
 
-def test_what_the_viewer_writes_to_sliders_does_not_act_back(viewer):
+def test_slider_values_from_the_viewer_have_no_effect(viewer):
     viewer.pause()
     before = viewer.q.clone()
     slider(viewer, "FR_lower").value = -2.0  # by the program, not by a user
@@ -166,11 +166,11 @@ def test_a_push_kicks_the_picked_base_by_the_chosen_speed(viewer):
     np.testing.assert_allclose(speeds.numpy(), [0, 0, 0, 0.7], atol=1e-6)
 
 
-def test_only_so_many_robots_are_shown_and_the_panel_says_so():
+def test_at_most_max_envs_robots_are_shown_and_the_panel_says_so():
     sim = wa.Simulator(wa.load("cartpole"), num_envs=10)
     with Viewer(sim, port=0, max_envs=3) as viewer:
         assert "3 of 10 robots" in viewer.panel.status.content
-        assert viewer.panel.pick.max == 2 and not viewer.panel.push.visible  # it stands on a rail
+        assert viewer.panel.pick.max == 2 and not viewer.panel.push.visible  # its base is fixed
         viewer.advance()
         assert viewer.q.shape[0] == 10
         with pytest.raises(ValueError, match="env is 3"):
@@ -185,7 +185,7 @@ def test_sliders_have_the_ranges_of_joints_and_drives():
     assert hip.name == "FR_hip" and hip.unit == hip.drive_unit == "rad" and hip.drive_range == hip.pose_range
 
 
-# -- what is drawn
+# -- drawing
 
 
 def test_every_shape_is_drawn_where_it_is():
@@ -217,7 +217,7 @@ def test_every_shape_is_drawn_where_it_is():
         (ShapeType.CYLINDER, (0.2, 0.3), 0.6 * np.pi * 0.2**2),
     ],
 )
-def test_meshes_are_closed_outwards_and_as_large_as_the_shape(kind, size, volume):
+def test_meshes_are_closed_and_as_large_as_the_shape(kind, size, volume):
     shape = Shape(kind, WORLD, np.array(size))
     (group,) = geo.group_shapes(display_model(), [shape])
     a, b, c = (group.mesh.vertices * group.scales[0])[group.mesh.faces].transpose(1, 0, 2)
@@ -225,7 +225,7 @@ def test_meshes_are_closed_outwards_and_as_large_as_the_shape(kind, size, volume
     assert 0.95 * volume < found <= volume * (1 + 1e-9)  # inscribed: a circle has 20 corners
 
 
-def test_contact_arrows_are_the_forces_of_the_simulator(viewer, sim):
+def test_contact_arrows_show_the_simulators_forces(viewer, sim):
     viewer.advance(10)
     viewer.pause()
     viewer.panel.contacts.value = True
@@ -280,7 +280,7 @@ def test_a_recording_is_one_file_with_everything_in_it(tmp_path):
     assert list(tmp_path.iterdir()) == [path]
 
 
-def test_the_viewer_records_what_it_showed(viewer, tmp_path):
+def test_the_viewer_records_its_frames(viewer, tmp_path):
     viewer.advance(5)
     viewer.panel.contacts.value = True
     viewer.advance(5)
@@ -292,7 +292,7 @@ def test_the_viewer_records_what_it_showed(viewer, tmp_path):
     assert is_self_contained((tmp_path / "film.html").read_text("utf-8"))
 
 
-def test_recordings_refuse_what_they_cannot_show(tmp_path):
+def test_recordings_refuse_bad_input(tmp_path):
     model = display_model()
     qs = moving_positions(model, 3, 2)
     with pytest.raises(ValueError, match=r"must end in \.html"):

@@ -29,7 +29,7 @@ pytestmark = pytest.mark.skipif(
 )
 PATIENCE = 90.0  # s: a busy machine without a GPU may need half a minute for the first picture
 SQUAT = torch.tensor([0.0, 0.2, -0.4]).repeat(4)  # rad: hip, upper and lower leg
-MOVED = 12  # of 255: larger than what rounding does to a pixel
+MOVED = 12  # of 255: larger than the effect of rounding on a pixel
 
 
 @pytest.fixture(scope="module")
@@ -58,7 +58,7 @@ def browser(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def live():
-    """A viewer of robots that do squats, in a loop of its own; few pictures per second, as software draws few."""
+    """A viewer of robots that do squats, in its own thread; few pictures per second: software renders slowly."""
     sim = wa.Simulator(wa.load("laikago_feet"), num_envs=4)
 
     def control(seconds: float, q: torch.Tensor, qd: torch.Tensor) -> torch.Tensor:
@@ -73,7 +73,7 @@ def live():
 
 
 def wait_for(what: str, happened: Callable[[], object], patience: float = PATIENCE):
-    """What `happened` returns, as soon as it is true."""
+    """Waits until `happened` returns something true, and returns it."""
     deadline = time.monotonic() + patience
     while time.monotonic() < deadline:
         try:
@@ -130,11 +130,11 @@ def click(driver, label: str) -> None:
 
 
 def wait_until_still(driver) -> np.ndarray:
-    """The picture, once what was sent has been drawn: it stays the same for a second and ten frames of the browser."""
+    """The picture, once everything is drawn: it stays the same for a second and ten frames of the browser."""
     seen = [picture(driver)]
 
     def same() -> bool:
-        time.sleep(1.0)  # what the viewer's loop had not sent yet
+        time.sleep(1.0)  # for messages that the viewer's loop had not sent yet
         driver.execute_async_script(
             "let left = 10; const next = () => left-- ? requestAnimationFrame(next) : arguments[0](); next()"
         )
@@ -214,14 +214,14 @@ def test_the_page_saves_a_recording(browser, live):
     no_errors(browser)
 
 
-def test_a_recording_plays_without_a_server_and_asks_for_nothing(browser, tmp_path):
+def test_a_recording_plays_without_a_server_or_network(browser, tmp_path):
     sim = wa.Simulator(wa.load("laikago_feet"), num_envs=4)
     seconds = sim.dt * torch.arange(3000)[:, None, None]
     qs, _ = sim.rollout(*sim.initial_state(), sim.initial_control() + SQUAT * torch.sin(4.0 * seconds))
     path = tmp_path / "a film.html"
-    # ten times slower than it was: a long film, because setting the light at its begin takes software long
+    # ten times slower than it was: a long film, because software takes long to set the light at its start
     record_html(path, sim.model, qs, dt=10.0 * sim.dt, fps=5.0, shadows=False)
-    browser.get_log("performance")  # forget what other pages asked for
+    browser.get_log("performance")  # drop the requests of other pages
     browser.get(path.as_uri())
     seen = first_picture(browser)
     wait_for("motion in the recording", lambda: share_moved(seen, picture(browser)) > 0.002)

@@ -36,7 +36,7 @@ BROKEN = {
     "two links": (robot('<link name="a"/>', '<link name="a"/>'), r":3: <link name=\"a\">: another link .* line 2"),
     "two joints": (
         robot(LINKS, '<link name="c"/>', JOINT % "", JOINT.replace("arm", "c") % ""),
-        r":6: <joint name=\"hip\">: another joint of this name stands in line 5",
+        r":6: <joint name=\"hip\">: another joint of this name is in line 5",
     ),
     "two roots": (robot('<link name="a"/>', '<link name="b"/>'), r"2 root links: 'a' \(line 2\), 'b' \(line 3\)"),
     "only a circle": (
@@ -46,11 +46,11 @@ BROKEN = {
     "circle beside a root": (
         robot('<link name="z"/>', LINKS, JOINT % "",
               '<joint name="b" type="fixed"><parent link="arm"/><child link="base"/></joint>'),
-        "hangs on itself through a circle",
+        "is its own ancestor through a circle",
     ),
     "closed loop": (
         robot(LINKS, JOINT % "", (JOINT % "").replace("hip", "again")),
-        r":5: <joint name=\"again\">: link 'arm' already hangs on joint 'hip'",
+        r":5: <joint name=\"again\">: link 'arm' is already the child of joint 'hip'",
     ),
     "unknown link": (robot('<link name="base"/>', JOINT % ""), r":3: <child> in <joint name=\"hip\">: .*'arm'"),
     "own parent": (
@@ -87,7 +87,7 @@ BROKEN = {
     "flat box": (shape('<box size="1 0 1"/>'), "size=\"1 0 1\" must be three positive numbers"),
     "no radius": (shape("<sphere/>"), "<sphere> in .*: the attribute 'radius' is missing"),
     "negative radius": (shape('<sphere radius="-1"/>'), "radius=\"-1\" must be larger than 0"),
-    "moving plane": (shape("<plane/>"), "a plane can only stand on the world"),
+    "moving plane": (shape("<plane/>"), "a plane must be fixed to the world"),
     "missing mesh": (shape('<mesh filename="a.stl"/>'), r"r\.urdf:3: <mesh> .*\"arm\">: .*'a\.stl'.*meshes=False"),
     "missing package": (shape('<mesh filename="package://p/a.stl"/>'), "'package://p/a.stl' was not found"),
     "unread mesh": (shape('<mesh filename="a.fbx"/>'), r"a\.fbx: meshes of kind \.fbx are not read; \.stl"),
@@ -126,8 +126,8 @@ def test_broken_urdf(tmp_path, what):
         ({"drive": "position", "kp": {"knee": 1}}, "kp names joint 'knee'"),
         ({"drive": "position", "kp": -1}, "kp=-1 for joint 'hip' must be a number"),
         ({"kp": 3}, "kp and kd have no meaning for torque drives"),
-        ({"passive": ["knee"]}, "passive names joint 'knee', which is no driven joint; hip are"),
-        ({"exclude": [("arm", "leg")]}, "exclude names 'leg', which is no link"),
+        ({"passive": ["knee"]}, "passive names joint 'knee', which is not a driven joint; hip are"),
+        ({"exclude": [("arm", "leg")]}, "exclude names 'leg', which is not a link"),
         ({"exclude": ["arm"]}, "must be pairs of link names"),
         ({"mimic": "follow"}, "mimic='follow' is not known"),
         ({"friction": -1}, "friction=-1 must be"),
@@ -180,7 +180,7 @@ NAN3 = np.array([0.0, np.nan, 0.0])
     "bodies, sentence",
     [
         ([], "there is no moving link"),
-        ([body(parent=0)], "hangs on link number 0; a parent must come earlier"),
+        ([body(parent=0)], "has parent 0; a parent must come earlier"),
         ([body(), body(joint_name="k")], "two links are called 'a'"),
         ([body(), body(name="b")], "two joints are called 'j'"),
         ([body(name="")], "has no name"),
@@ -196,7 +196,10 @@ NAN3 = np.array([0.0, np.nan, 0.0])
         ([body(damping=-1.0)], "the damping is -1.0"),
         ([body(armature=-1.0)], "the armature is -1.0"),
         ([body(q0=np.zeros(2))], "q0 is .* must be 1 finite numbers"),
-        ([body(), body(name="b", joint_name="k", parent=0, joint_type=JointType.FREE)], "can only stand on the world"),
+        (
+            [body(), body(name="b", joint_name="k", parent=0, joint_type=JointType.FREE)],
+            "the parent of a free joint must be the world",
+        ),
         ([body(mass=0.0, inertia=np.zeros((3, 3)))], "has no mass and carries no other link"),
         ([body(inertia=np.zeros((3, 3)), joint_type=JointType.FREE)], "nothing resists joint 'j'"),
         # two massless links in a row that slide the same way: no force decides between them

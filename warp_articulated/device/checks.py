@@ -1,4 +1,4 @@
-"""Checks of what a caller hands to the simulator; every refusal is a sentence."""
+"""Checks of the arguments of the simulator; every error message is a full sentence."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def seed(value: int) -> int:
 
 
 def flag(name: str, value: bool) -> bool:
-    """A word would count as true, even "false"."""
+    """Refuses strings, which would all count as true, even "false"."""
     if not isinstance(value, (bool, np.bool_)):
         raise ValueError(f"{name} is {value!r}; it must be True or False.")
     return bool(value)
@@ -58,7 +58,7 @@ def interval(name: str, value: int | str, steps: int) -> int:
 
 
 def quaternions(q: torch.Tensor, starts: list[int], names: list[str]) -> None:
-    """Refuse orientations that are no orientation: a quaternion near zero."""
+    """Refuse quaternions near zero."""
     for start, name in zip(starts, names, strict=True):
         short = torch.linalg.vector_norm(q[:, start : start + 4], dim=-1) < 1e-3
         if bool(short.any()):
@@ -71,19 +71,19 @@ def quaternions(q: torch.Tensor, starts: list[int], names: list[str]) -> None:
 def state(name: str, value, shape: tuple[int, ...], like: torch.Tensor, finite: bool) -> torch.Tensor:
     """The tensor, contiguous; `like` gives the dtype and device it must have.
 
-    value: a torch tensor, or an array of another library that speaks DLPack (numpy, Warp, JAX, CuPy), taken as it lies
-        in memory, without a copy.
-    shape: -1 stands for any length.
+    value: a torch tensor, or an array of another library that supports DLPack (numpy, Warp, JAX, CuPy), used without a
+        copy.
+    shape: -1 means any length.
     """
-    torch_made = isinstance(value, torch.Tensor)
-    if not torch_made:
+    is_torch = isinstance(value, torch.Tensor)
+    if not is_torch:
         value = _from_dlpack(name, value)
-    meant = "(" + ", ".join("T" if n < 0 else str(n) for n in shape) + ("," if len(shape) == 1 else "") + ")"
+    expected = "(" + ", ".join("T" if n < 0 else str(n) for n in shape) + ("," if len(shape) == 1 else "") + ")"
     if value.ndim != len(shape) or any(n >= 0 and n != m for n, m in zip(shape, value.shape, strict=True)):
-        raise ValueError(f"{name} has shape {tuple(value.shape)}; it must be {meant}.")
+        raise ValueError(f"{name} has shape {tuple(value.shape)}; it must be {expected}.")
     if value.dtype != like.dtype:
-        kinds = [str(t.dtype).removeprefix("" if torch_made else "torch.") for t in (value, like)]
-        use = f"use {name}.to({like.dtype})" if torch_made else "convert it"
+        kinds = [str(t.dtype).removeprefix("" if is_torch else "torch.") for t in (value, like)]
+        use = f"use {name}.to({like.dtype})" if is_torch else "convert it"
         raise TypeError(f"{name} is {kinds[0]}; this simulator computes in {kinds[1]}: {use}.")
     if value.device != like.device:
         raise ValueError(f"{name} is on {value.device}; this simulator is on {like.device}: move it there with .to().")
@@ -98,10 +98,10 @@ def _from_dlpack(name: str, value) -> torch.Tensor:
     if not hasattr(value, "__dlpack__"):
         raise TypeError(
             f"{name} is a {type(value).__name__}; it must be a torch tensor (torch.as_tensor makes one) or an array "
-            "that speaks DLPack (numpy, Warp, JAX, CuPy)."
+            "that supports DLPack (numpy, Warp, JAX, CuPy)."
         )
     if isinstance(value, np.ndarray) and not value.flags.writeable:
-        value = value.copy()  # numpy hands out no read-only memory
+        value = value.copy()  # numpy does not export read-only memory
     try:
         return torch.from_dlpack(value)
     except (TypeError, ValueError, RuntimeError, BufferError) as error:

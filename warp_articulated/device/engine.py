@@ -1,4 +1,8 @@
-"""`Batch`: a model on a device, its parameters and compiled kernels, and the checks of what a caller hands in."""
+"""`Engine`: a model on a device, its default parameters and compiled kernels, with one method for each kernel.
+
+Inputs are checked tensors of the engine's dtype and device; `params` maps names to (num_envs, ...) tensors and holds
+only the parameters that differ from the defaults. Nothing here is recorded by torch: autograd.py does that.
+"""
 
 from __future__ import annotations
 
@@ -16,186 +20,188 @@ from ..kernels.queries.jacobians import make_jacobians
 from ..kernels.queries.poses import make_link_poses, make_link_poses_adjoint
 from ..kernels.rollout import make_rollout, make_rollout_adjoint
 from ..kernels.types import Sizes, make_arguments
-from ..model import JointType, Model
-from . import checks, parameters
+from ..model import Model
+from . import parameters
 from .launch import Launcher
-from .structs import broadcast, check_names, check_rows, check_values, model_struct, params_struct
+from .structs import model_struct, params_struct
 from .topology import QUERY_STEPS, SWEEP_STEPS, round_up, sizes_of
 
 PRECISIONS = {"float32": (wp.float32, torch.float32), "float64": (wp.float64, torch.float64)}
 
+Counts = tuple[torch.Tensor, torch.Tensor]
+"""(num_envs,) control in which an environment diverged, or -1; (num_envs,) contacts that had no room."""
 
-class Batch:
-    """Copies of a model on one device. Arguments: see Simulator."""
+
+class Engine:
+    """Copies of a model on one device.
+
+    Args:
+        model: what to simulate.
+        num_envs: copies of it.
+        device: where.
+        dtype: "float32" or "float64".
+        threads: CPU threads; None: all cores.
+        max_contacts: contacts at once per environment, before rounding up.
+        erp, cfm: defaults of the parameters that are not part of the model.
+        solver: fields of the kernels' Model struct that are not part of the model: dt, iterations, ...
+    """
 
     def __init__(
-        self,
-        model: Model,
-        num_envs: int = 1,
-        *,
-        device: str | None = None,
-        dtype: str = "float32",
-        dt: float = 1e-3,
-        substeps: int = 1,
-        iterations: int = 50,
-        tolerance: float = 0.0,
-        threads: int | None = None,
-        friction: str = "cone",
-        erp: float = 0.2,
-        cfm: float = 1e-2,
-        restitution_threshold: float | None = None,
-        max_push_speed: float = 5.0,
-        max_contacts: int = 32,
-        validate: bool | None = None,
-    ):
-        given = dict(locals())
-        self._options = {name: given[name] for name in given if name not in ("self", "model", "num_envs")}
-        if not isinstance(model, Model):
-            raise TypeError(f"model is a {type(model).__name__}; it must be a Model, as wa.load(...) returns.")
-        dtype = str(dtype).removeprefix("torch.")
-        if dtype not in PRECISIONS:
-            raise ValueError(f"dtype is {dtype!r}; it must be 'float32' or 'float64'.")
-        if friction not in ("cone", "pyramid"):
-            raise ValueError(
-                f"friction is {friction!r}; it must be 'cone' or 'pyramid'. Coefficients are parameters: "
-                "rollout(..., params={'friction': ...})."
-            )
-        self.model = model
-        self.num_envs = checks.whole("num_envs", num_envs, 1)
-        self.substeps = checks.whole("substeps", substeps, 1)
-        checks.positive("dt", dt)
-        for name, value in (("tolerance", tolerance), ("erp", erp), ("cfm", cfm)):
-            checks.positive(name, value, zero=True)
-        checks.positive("max_push_speed", max_push_speed)
-        self.dt = float(dt)
-        self.device = checks.device(device)
-        self.validate = self.device.is_cpu if validate is None else checks.flag("validate", validate)
-        self._real, self.dtype = PRECISIONS[dtype]
-        self._like = torch.empty(0, dtype=self.dtype, device=wp.device_to_torch(self.device))
-        self._launcher = Launcher(self.device, self.num_envs, threads)
-        self._sizes = sizes_of(model, checks.whole("max_contacts", max_contacts, 1))
-        iterations = checks.whole("iterations", iterations, 0)
-        if restitution_threshold is None:
-            restitution_threshold = max(0.05, 3.0 * float(abs(model.gravity).max()) * dt)
-        checks.positive("restitution_threshold", restitution_threshold, zero=True)
-        solver = {
-            "dt": dt,
-            "iterations": iterations,
-            "tolerance": tolerance,
-            "pyramid": int(friction == "pyramid"),
-            "restitution_threshold": restitution_threshold,
-            "max_push_speed": max_push_speed,
-        }
-        self._types = make_arguments(self._real)
-        self._model = model_struct(self._types, model, self.device, solver)
-        self._shapes = parameters.shapes(model)
-        self.params: Mapping[str, torch.Tensor] = MappingProxyType(self._default_params(erp, cfm))
-        """Default parameters: name -> (num_envs, ...), one value that all environments share. `clone` to change."""
-        self._params, self._held = params_struct(self._types, self.params)
-        self._rotations = _quaternions(model)
-        self._frames: wp.array = wp.array(model.frame_pos, dtype=self._types.vec3, device=self.device)
-        self._told_of_drops = False
-        self._diverged = torch.full((self.num_envs,), -1, dtype=torch.int32, device=self._like.device)
-        self._dropped = torch.zeros(self.num_envs, dtype=torch.int32, device=self._like.device)
-        # Kernels of the adjoint record the solver's sweeps. Those that know nothing of contacts are small and quick: a
-        # few sizes of them serve all models.
-        tree = Sizes(round_up(self._sizes.links, QUERY_STEPS), round_up(self._sizes.dofs, QUERY_STEPS), depth=1)
-        recording = replace(self._sizes, sweeps=round_up(iterations, SWEEP_STEPS))
+        self, model: Model, num_envs: int, *, device: wp.Device, dtype: str, threads: int | None, max_contacts: int,
+        erp: float, cfm: float, solver: Mapping[str, float | int],
+    ):  # fmt: skip
+        self.model, self.num_envs = model, num_envs
+        self.real, self.dtype = PRECISIONS[dtype]
+        self.like = torch.empty(0, dtype=self.dtype, device=wp.device_to_torch(device))
+        self.launcher = Launcher(device, num_envs, threads)
+        self.types = make_arguments(self.real)
+        self.device_model = model_struct(self.types, model, device, solver)
+        self.shapes = parameters.shapes(model)
+        self.params: Mapping[str, torch.Tensor] = MappingProxyType(
+            {
+                name: self.like.new_tensor(value.copy()).expand(num_envs, *value.shape)
+                for name, value in parameters.defaults(model, erp=erp, cfm=cfm).items()
+            }
+        )
+        self.device_params, self._held = params_struct(self.types, self.params)
+        nothing = torch.zeros(num_envs, dtype=torch.int32, device=self.like.device)
+        self._no_counts: Counts = (nothing - 1, nothing)
+        self._frames: wp.array = wp.array(model.frame_pos, dtype=self.types.vec3, device=device)
+        self.sizes = sizes_of(model, max_contacts)
+        # Adjoint kernels record the solver's sweeps. Kernels without contacts are small and quick: a few sizes of them
+        # serve all models.
+        recording = replace(self.sizes, sweeps=round_up(int(solver["iterations"]), SWEEP_STEPS))
+        tree = Sizes(round_up(self.sizes.links, QUERY_STEPS), round_up(self.sizes.dofs, QUERY_STEPS), depth=1)
         self._kernel_sizes = {
-            **dict.fromkeys((make_rollout, make_contacts, make_diagnostics), self._sizes),
+            **dict.fromkeys((make_rollout, make_contacts, make_diagnostics), self.sizes),
             **dict.fromkeys((make_rollout_adjoint, make_contacts_adjoint, make_jacobians), recording),
             **dict.fromkeys((make_forward_dynamics, make_forward_dynamics_adjoint, make_mass_matrix), tree),
             **dict.fromkeys((make_link_poses, make_link_poses_adjoint), tree),
         }
 
-    def __reduce__(self):
-        """Copies and pickles are made anew from the model and the options: kernels and devices stay where they are."""
-        return _remake, (type(self), self.model, self.num_envs, self._options)
-
-    # -- what a user starts from
-
-    def initial_state(self) -> tuple[torch.Tensor, torch.Tensor]:
-        """(num_envs, nq) default pose and (num_envs, nv) zero velocity."""
-        q = self._like.new_tensor(self.model.q0.copy()).repeat(self.num_envs, 1)
-        return q, self._like.new_zeros(self.num_envs, self.model.nv)
-
-    def initial_control(self) -> torch.Tensor:
-        """(num_envs, nu) control that goes with the default pose."""
-        return self._like.new_tensor(self.model.u0.copy()).repeat(self.num_envs, 1)
-
-    # -- inner workings
-
-    def _default_params(self, erp: float, cfm: float) -> dict[str, torch.Tensor]:
-        values = parameters.defaults(self.model, erp=erp, cfm=cfm)
-        return {
-            name: self._like.new_tensor(value.copy()).expand(self.num_envs, *value.shape)
-            for name, value in values.items()
-        }
-
-    def _own_params(self, params: Mapping | None) -> dict[str, torch.Tensor]:
-        """What the caller gives, as (num_envs, ...) tensors that torch can differentiate."""
-        if params is None:
-            return {}
-        if not isinstance(params, Mapping):
-            raise TypeError(f"params is a {type(params).__name__}; it must be a dict of parameters by name.")
-        check_names(params)
-        own = {
-            name: broadcast(name, value, self._shapes[name], self.num_envs, self._like)
-            for name, value in params.items()
-        }
-        check_rows(self.model, own)
-        if self.validate:
-            check_values(own, self.params)
-        if "inertia" in own:  # the kernels read one half of it
-            own["inertia"] = 0.5 * (own["inertia"] + own["inertia"].mT)
-        return own
-
     def _run(self, factory, params: Mapping[str, torch.Tensor], *arguments) -> None:
-        """Launch the kernel that a factory makes; params as from _own_params."""
+        """Launch the kernel that a factory makes."""
         if any(value._version for value in self.params.values()):
             raise RuntimeError(
-                "Simulator.params was changed in place. Its tensors are shared by all environments and by gradients on "
-                "their way: clone one, change the clone and hand it in, as in step(..., params={'mass': mass})."
+                "Simulator.params was changed in place. Its tensors are shared by all environments and by pending "
+                "backward passes: clone one, change the clone and pass it, as in step(..., params={'mass': mass})."
             )
-        kernel = factory(self._real, self._kernel_sizes[factory])
-        struct, held = self._params, self._held
+        kernel = factory(self.real, self._kernel_sizes[factory])
+        struct, held = self.device_params, self._held
         if params:
-            struct, held = params_struct(self._types, params, base=self._params)
-        self._launcher.run(kernel, self._model, struct, list(arguments))
+            struct, held = params_struct(self.types, params, base=self.device_params)
+        self.launcher.run(kernel, self.device_model, struct, list(arguments))
         del held  # alive until the launch has returned; on CUDA torch's allocator keeps stream order
 
-    def _state(self, q, qd):
-        q = checks.state("q", q, (self.num_envs, self.model.nq), self._like, self.validate)
-        if self.validate:
-            checks.quaternions(q, *self._rotations)
-        if qd is None:
-            return q, q.new_zeros(self.num_envs, self.model.nv)
-        return q, checks.state("qd", qd, (self.num_envs, self.model.nv), self._like, self.validate)
+    # -- steps
 
-    def _control(self, u):
-        if u is None:
-            return self.initial_control()
-        return checks.state("u", u, (self.num_envs, self.model.nu), self._like, self.validate)
+    def counts(self) -> Counts:
+        """For one call: nothing has diverged, no contact was dropped."""
+        diverged, dropped = self._no_counts
+        return diverged.clone(), dropped.clone()
 
-    def _substeps(self, substeps: int | None) -> int:
-        return self.substeps if substeps is None else checks.whole("substeps", substeps, 1)
+    def rollout(self, counts: Counts, substeps: int, stride: int, u, q, qd, params):
+        """The initial state and every `stride`-th state after it, and the last; (rows, num_envs, ...).
 
-    @staticmethod
-    def _differentiates(*inputs: torch.Tensor) -> bool:
-        return torch.is_grad_enabled() and any(x.requires_grad for x in inputs)
+        stride: in steps of dt, of which a control has `substeps`.
+        """
+        rows = 1 - (-u.shape[0] * substeps // stride)
+        qs, qds = q.new_empty(rows, *q.shape), qd.new_empty(rows, *qd.shape)
+        qs[0], qds[0] = q.detach(), qd.detach()
+        if u.shape[0] > 0:
+            self._run(make_rollout, params, substeps, stride, u, qs, qds, *counts)
+        return qs, qds
 
-    def _without_gradients(self, name: str, *inputs: torch.Tensor) -> None:
-        if self._differentiates(*inputs):
-            raise NotImplementedError(f"Simulator.{name} has no gradients; call it under torch.no_grad().")
+    def rollout_adjoint(self, params, *arguments) -> None:
+        """Adjoint of a rollout; arguments are those of the kernel, from substeps on."""
+        self._run(make_rollout_adjoint, params, *arguments)
+
+    def step(self, counts: Counts, substeps: int, u, q, qd, params):
+        """The state after one control: copies of the given state, stepped in place."""
+        q, qd = q.detach().clone(), qd.detach().clone()
+        rows = (x[None].expand(2, -1, -1) for x in (q, qd))  # before and after are the same memory
+        self._run(make_rollout, params, substeps, substeps, u[None], *rows, *counts)
+        return q, qd
+
+    def step_in_place(self, counts: Counts, substeps: int, u: wp.array, q: wp.array, qd: wp.array) -> None:
+        """One control on Warp arrays; q and qd are overwritten."""
+        rows = (_before_and_after(x) for x in (q, qd))
+        self._run(make_rollout, {}, substeps, substeps, u.reshape((1, *u.shape)), *rows, *counts)
+
+    def step_adjoint(self, substeps: int, u, q, qd, u_bar, q_bar, qd_bar) -> None:
+        """Adjoint of one control with the default parameters; q_bar and qd_bar are overwritten, u_bar is added to."""
+        qs, qds = q[None], qd[None]
+        if substeps > 1:
+            qs, qds = self.rollout(self.counts(), substeps, 1, u[None], q, qd, {})
+        never = torch.ones_like(self._no_counts[0])  # diverged
+        stride = substeps + 1  # beyond the end: no gradients are added on the way, so qs and qds only fill the place
+        self.rollout_adjoint(
+            {}, substeps, stride, u[None], qs, qds, never, qs, qds, q_bar, qd_bar, u_bar[None], self.types.ParamsBar()
+        )
+
+    # -- queries; adjoints return the gradients in the order of the query's inputs
+
+    def forward_dynamics(self, tau, q, qd, params):
+        qdd = torch.empty_like(qd)
+        self._run(make_forward_dynamics, params, q, qd, tau, qdd)
+        return qdd
+
+    def forward_dynamics_adjoint(self, tau, q, qd, params, outputs_bar, params_bar):
+        bars = [torch.zeros_like(x) for x in (q, qd, tau)]
+        self._run(make_forward_dynamics_adjoint, params, q, qd, tau, *outputs_bar, *bars, params_bar)
+        return bars[2], bars[0], bars[1]
+
+    def mass_matrix(self, q, params):
+        still, M = self._still(q), q.new_zeros(self.num_envs, self.model.nv, self.model.nv)
+        self._run(make_mass_matrix, params, q, still, M)
+        return M
+
+    def link_poses(self, q, params):
+        poses = q.new_empty(self.num_envs, self.model.num_links, 7)
+        self._run(make_link_poses, params, self._frames, q, self._still(q), poses)
+        return poses
+
+    def link_poses_adjoint(self, q, params, outputs_bar, params_bar):
+        q_bar, unused = torch.zeros_like(q), self._still(q)
+        arguments = (*outputs_bar, q_bar, unused, params_bar)
+        self._run(make_link_poses_adjoint, params, self._frames, q, self._still(q), *arguments)
+        return (q_bar,)
+
+    def contacts(self, u, q, qd, params):
+        slots = max(self.sizes.contacts, 1)
+        points, normals, impulses = (q.new_zeros(self.num_envs, slots, 3) for _ in range(3))
+        depths, change = q.new_zeros(self.num_envs, slots), q.new_zeros(self.num_envs)
+        pairs = torch.zeros(self.num_envs, slots, dtype=torch.int32, device=q.device)
+        counts = torch.zeros(self.num_envs, 4, dtype=torch.int32, device=q.device)
+        outputs = (points, normals, depths, impulses, pairs, counts, change)
+        self._run(make_contacts, params, q, qd, u, *outputs)
+        return outputs
+
+    def contacts_adjoint(self, u, q, qd, params, outputs_bar, params_bar):
+        bars = [torch.zeros_like(x) for x in (q, qd, u)]
+        self._run(make_contacts_adjoint, params, q, qd, u, *outputs_bar, *bars, params_bar)
+        return bars[2], bars[0], bars[1]
+
+    def jacobians(self, u, q, qd, params):
+        nv, nu = self.model.nv, self.model.nu
+        A, B = q.new_zeros(self.num_envs, 2 * nv, 2 * nv), q.new_zeros(self.num_envs, 2 * nv, nu)
+        scratch = (torch.empty_like(q), torch.empty_like(qd))
+        self._run(make_jacobians, params, q, qd, u, *scratch, A, B, self.types.ParamsBar())
+        return A, B
+
+    def diagnostics(self, u, qs, qds, params):
+        steps = u.shape[0]
+        counts = torch.zeros(steps, self.num_envs, 3, dtype=torch.int32, device=u.device)
+        residual, margin, gap = (u.new_zeros(steps, self.num_envs) for _ in range(3))
+        if steps:
+            self._run(make_diagnostics, params, u, qs, qds, counts, residual, margin, gap)
+        return counts, residual, margin, gap
+
+    def _still(self, q):
+        """Velocities of zero."""
+        return q.new_zeros(self.num_envs, self.model.nv)
 
 
-def _remake(kind, model: Model, num_envs: int, options: dict):
-    return kind(model, num_envs, **options)
-
-
-def _quaternions(model: Model) -> tuple[list[int], list[str]]:
-    """Where in q the quaternions start, and the joints they belong to."""
-    offset = {JointType.FREE: 3, JointType.SPHERICAL: 0}
-    links = [i for i in range(model.num_links) if model.joint_type[i] in offset]
-    starts = [int(model.q_start[i]) + offset[JointType(model.joint_type[i])] for i in links]
-    return starts, [model.joint_names[model.joint_of_link[i]] for i in links]
+def _before_and_after(a: wp.array) -> wp.array:
+    """Two rows of stride zero: the kernel reads and writes `a` itself."""
+    return wp.array(ptr=a.ptr, shape=(2, *a.shape), strides=(0, *a.strides), dtype=a.dtype, device=a.device)

@@ -1,7 +1,7 @@
 """Launching a kernel over all environments: one launch on CUDA, one per core on the CPU.
 
-Environments share nothing, so how they are split between threads cannot change a bit of any result. Launches are
-recorded once per kernel; later calls only exchange the arguments that changed.
+Environments share nothing, so splitting them between threads does not change a bit of any result. Launches are recorded
+once per kernel; later calls only replace the arguments that changed.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ BLOCK_DIM = 64  # threads of a CUDA block: no other size holds more environments
 
 @dataclass
 class Loading:
-    """s that this process has spent on compiling and loading kernels, as they pass and as a CPU computes."""
+    """Seconds that this process has spent on compiling and loading kernels: wall time and CPU time."""
 
     wall: float = 0.0
     cpu: float = 0.0
@@ -57,7 +57,7 @@ class Launcher:
 
         arguments: torch tensors, Warp arrays or numbers.
         """
-        if self._process != os.getpid():  # a fork has this object, but not the threads, and maybe a lock that is held
+        if self._process != os.getpid():  # a forked process has no threads, and its copy of the lock may be held
             self._start_pool()
         with self._lock:
             commands = self._commands(kernel, [model, params], arguments)
@@ -105,7 +105,7 @@ class Launcher:
 
 
 def wait_for(jobs: list[Future]) -> None:
-    """Returns when all have ended, also after Ctrl-C: kernels write to memory that would be freed under their feet."""
+    """Returns when all have ended, also after Ctrl-C: a running kernel writes to memory that would be freed."""
     interrupted: BaseException | None = None
     while any(not job.done() for job in jobs):
         try:
@@ -113,7 +113,7 @@ def wait_for(jobs: list[Future]) -> None:
         except BaseException as error:
             interrupted = error
             for job in jobs:
-                job.cancel()  # those that have not begun
+                job.cancel()  # those that have not started
     if interrupted is not None:
         raise interrupted
     for job in jobs:
@@ -121,11 +121,11 @@ def wait_for(jobs: list[Future]) -> None:
 
 
 def _launch_on_cpu(command: wp.Launch) -> None:
-    """Launch in this thread with subnormal numbers taken as zero, which CPUs compute with at a tenth of their speed.
+    """Launch in this thread with subnormal numbers flushed to zero: CPUs are ten times slower with them.
 
     Impulses of a solver at rest, and adjoints, decay to such numbers.
     """
-    if SUBNORMAL * ONE == 0.0:  # the caller has already asked for it
+    if SUBNORMAL * ONE == 0.0:  # the caller has already set it
         command.launch()
         return
     torch.set_flush_denormal(True)
@@ -136,7 +136,7 @@ def _launch_on_cpu(command: wp.Launch) -> None:
 
 
 def _load(kernel: wp.Kernel, device: wp.Device) -> None:
-    """Compile without tiles in static memory: Warp makes one buffer per module, which threads would share."""
+    """Compile without tiles in static memory: Warp allocates one buffer per module, which threads would share."""
     tiles = wp.config.enable_tiles_in_stack_memory
     wp.config.enable_tiles_in_stack_memory = False
     wall, cpu = time.perf_counter(), time.process_time()

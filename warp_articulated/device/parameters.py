@@ -118,7 +118,7 @@ def defaults(model: Model, **options: float) -> dict[str, np.ndarray]:
     for name, shape in shapes(model).items():
         source = PARAMETERS[name].source
         if source is None:
-            value = options[name]
+            value: object = options[name]
         else:
             value = source(model) if callable(source) else getattr(model, source or name)
         values[name] = np.asarray(value, float).reshape(shape)

@@ -158,16 +158,9 @@ def inner_contiguous(value: torch.Tensor, inner: int) -> torch.Tensor:
 
 
 def rotation_matrices(quat: torch.Tensor) -> torch.Tensor:
-    """(..., 4) quaternions xyzw, not necessarily of unit length, to (..., 3, 3)."""
+    """(num_envs, ..., 4) quaternions xyzw to (num_envs, ..., 3, 3); a value that all environments share stays shared."""
     shared = quat.stride(0) == 0
-    q = quat[:1] if shared else quat
-    x, y, z, w = (q / q.norm(dim=-1, keepdim=True)).unbind(-1)
-    rows = [
-        1 - 2 * (y * y + z * z), 2 * (x * y - z * w), 2 * (x * z + y * w),
-        2 * (x * y + z * w), 1 - 2 * (x * x + z * z), 2 * (y * z - x * w),
-        2 * (x * z - y * w), 2 * (y * z + x * w), 1 - 2 * (x * x + y * y),
-    ]  # fmt: skip
-    matrices = torch.stack(rows, -1).reshape(*q.shape[:-1], 3, 3)
+    matrices = quat_to_matrix(quat[:1] if shared else quat)
     return matrices.expand(quat.shape[0], *matrices.shape[1:])
 
 

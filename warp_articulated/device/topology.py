@@ -5,6 +5,8 @@ In the kernels link 0 is the world and link i + 1 is link i of the Model.
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 import numpy as np
 
 from ..kernels.collision.pairs import kind_of
@@ -19,6 +21,7 @@ CONTACT_STEPS = (0, 4, 8, 16, 32, 64, 128)
 SWEEP_STEPS = (10, 50, 100, 200, 500, 1000)
 
 
+@lru_cache(maxsize=8)  # a Simulator asks twice, for its sizes and for its struct
 def tables(model: Model) -> dict[str, np.ndarray | int]:
     """The integer part of the kernels' Model struct, by the names of its fields."""
     nl = model.num_links

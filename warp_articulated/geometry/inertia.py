@@ -1,7 +1,7 @@
 """Masses, centres of mass and inertias as numbers that may take any value: for optimisers and estimators.
 
-A step of an optimiser on a mass or an inertia matrix can leave what a body can have: negative masses, moments that
-break the triangle inequality. In log-Cholesky coordinates every ten numbers are a body (Rucker and Wensing, "Smooth
+A step of an optimiser on a mass or an inertia matrix can lead to values that no body has: negative masses, moments that
+break the triangle inequality. In log-Cholesky coordinates any ten numbers are a valid body (Rucker and Wensing, "Smooth
 parameterization of rigid-body inertia", 2022): the upper Cholesky factor of the 4x4 pseudo-inertia, whose last column
 is the centre of mass, and whose other columns are the factor of the second moments of mass about it.
 """

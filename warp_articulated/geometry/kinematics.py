@@ -6,18 +6,10 @@ from typing import Any
 
 import numpy as np
 
-from ..model import WORLD, JointType, Model, Shape, ShapeType
-from .rotations import quat_multiply, quat_to_matrix
+from ..model.description import WORLD, JointType, Model, Shape, ShapeType
+from .rotations import IDENTITY, quat_multiply, quat_to_matrix, rotate, unit_quat
 
-IDENTITY = np.array([0.0, 0.0, 0.0, 1.0])
 BLOCK = 8192  # poses computed at a time: their numbers fit into a processor's cache
-
-
-def rotate(quat: np.ndarray, vector: np.ndarray) -> np.ndarray:
-    """Vectors (..., 3) turned by unit quaternions (..., 4); the leading shapes broadcast."""
-    axis, w = quat[..., :3], quat[..., 3:]
-    twice = 2.0 * np.cross(axis, vector)
-    return vector + w * twice + np.cross(axis, twice)
 
 
 def as_numpy(value: Any) -> np.ndarray:
@@ -28,16 +20,16 @@ def as_numpy(value: Any) -> np.ndarray:
 
 
 def as_positions(model: Model, q: Any, name: str, leading: tuple[int, ...]) -> np.ndarray:
-    """q as a float64 array after checking its shape; arguments as of as_array."""
+    """q as a float64 array after checking its shape; arguments: see as_array."""
     return np.asarray(as_array(model, q, name, leading), float)
 
 
 def as_array(model: Model, q: Any, name: str, leading: tuple[int, ...]) -> np.ndarray:
-    """q as a numpy array of its own type after checking its shape; q may be numpy, torch or Warp, on any device.
+    """q as a numpy array of the same dtype after checking its shape; q may be numpy, torch or Warp, on any device.
 
     Args:
-        name: what the caller calls this argument, for the error.
-        leading: how many dimensions may stand before the last one, which must be nq.
+        name: the caller's name of this argument, for the error message.
+        leading: accepted numbers of dimensions before the last one, which must be nq.
     """
     array = as_numpy(q)
     if array.ndim - 1 not in leading or array.shape[-1] != model.nq or array.size == 0:
@@ -78,93 +70,46 @@ def batch_body_poses(model: Model, q: np.ndarray) -> tuple[np.ndarray, np.ndarra
     return origins, quats
 
 
+def link_transforms(model: Model, q: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """As batch_link_poses, but rotation matrices (..., nl, 3, 3) first, then origins (..., nl, 3)."""
+    origins, quats = batch_link_poses(model, q)
+    return quat_to_matrix(quats), origins
+
+
 def _block_poses(model: Model, q: np.ndarray) -> list[tuple[np.ndarray, np.ndarray]]:
     """Origin (3, n) and quaternion (4, n) of every link at q (nq, n): components first, so that numpy runs along n."""
+    n = q.shape[1]
     poses: list[tuple[np.ndarray, np.ndarray]] = []
     for i in range(model.num_links):
         at, parent, kind = int(model.q_start[i]), int(model.parent[i]), model.joint_type[i]
         if kind == JointType.FREE:
-            poses.append((q[at : at + 3], _unit_columns(q[at + 3 : at + 7])))
+            poses.append((q[at : at + 3], unit_quat(q[at + 3 : at + 7], axis=0)))
             continue
         origin, above = (np.zeros((3, 1)), IDENTITY[:, None]) if parent == WORLD else poses[parent]
-        still = model.joint_quat[i][:, None]
-        origin = origin + _turned(above, model.joint_pos[i])
+        axis, still = model.axis[i][:, None], model.joint_quat[i][:, None]
+        origin = origin + rotate(above, model.joint_pos[i][:, None], axis=0)
         if kind == JointType.REVOLUTE:
             # joint_quat times (axis sin, cos), with the product of the two constants taken out
             half = q[at] / 2
             quarter = quat_multiply(model.joint_quat[i], np.append(model.axis[i], 0.0))
             still = still * np.cos(half) + quarter[:, None] * np.sin(half)
-        quat = _product(above, still)
+        quat = quat_multiply(above, still, axis=0)
         if kind == JointType.SPHERICAL:
-            quat = _product(quat, _unit_columns(q[at : at + 4]))
+            quat = quat_multiply(quat, unit_quat(q[at : at + 4], axis=0), axis=0)
         elif kind == JointType.PRISMATIC:
-            origin = origin + _turned(quat, model.axis[i]) * q[at]
-        n = q.shape[1]
-        poses.append((np.broadcast_to(origin, (3, n)), np.broadcast_to(_unit_columns(quat), (4, n))))
+            origin = origin + rotate(quat, axis, axis=0) * q[at]
+        poses.append((np.broadcast_to(origin, (3, n)), np.broadcast_to(unit_quat(quat, axis=0), (4, n))))
     return poses
-
-
-def _product(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    """Quaternion products (4, n): first b, then a."""
-    ax, ay, az, aw = a
-    bx, by, bz, bw = b
-    return np.stack([
-        aw * bx + ax * bw + ay * bz - az * by,
-        aw * by - ax * bz + ay * bw + az * bx,
-        aw * bz + ax * by - ay * bx + az * bw,
-        aw * bw - ax * bx - ay * by - az * bz,
-    ])  # fmt: skip
-
-
-def _turned(quat: np.ndarray, vector: np.ndarray) -> np.ndarray:
-    """One constant vector (3,) turned by unit quaternions (4, n): (3, n)."""
-    x, y, z, w = quat
-    a, b, c = vector.tolist()
-    u, v, t = 2.0 * (y * c - z * b), 2.0 * (z * a - x * c), 2.0 * (x * b - y * a)
-    return np.stack([
-        a + w * u + y * t - z * v,
-        b + w * v + z * u - x * t,
-        c + w * t + x * v - y * u,
-    ])  # fmt: skip
-
-
-def _unit_columns(quat: np.ndarray) -> np.ndarray:
-    return quat / np.sqrt(quat[0] ** 2 + quat[1] ** 2 + quat[2] ** 2 + quat[3] ** 2)
 
 
 def shape_poses(shape: Shape, origins: np.ndarray, quats: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """World position (..., 3) and quaternion (..., 4) of a shape, from the poses of all links (..., nl, 3 or 4)."""
-    local = _unit(np.asarray(shape.quat, float))
+    local = unit_quat(shape.quat)
     if shape.link == WORLD:
         batch = origins.shape[:-2]
         return np.broadcast_to(shape.pos, (*batch, 3)), np.broadcast_to(local, (*batch, 4))
     link = quats[..., shape.link, :]
     return origins[..., shape.link, :] + rotate(link, shape.pos), quat_multiply(link, local)
-
-
-def _unit(quat: np.ndarray) -> np.ndarray:
-    return quat / np.linalg.norm(quat, axis=-1, keepdims=True)
-
-
-def link_transforms(model: Model, q: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """World rotation (nl, 3, 3) and origin (nl, 3) of every link at one q, in numpy: for importers and printing."""
-    rotation, origin = np.zeros((model.num_links, 3, 3)), np.zeros((model.num_links, 3))
-    for i in range(model.num_links):
-        at, parent = model.q_start[i], model.parent[i]
-        if model.joint_type[i] == JointType.FREE:
-            origin[i], rotation[i] = q[at : at + 3], quat_to_matrix(q[at + 3 : at + 7])
-            continue
-        R, p = (np.eye(3), np.zeros(3)) if parent == WORLD else (rotation[parent], origin[parent])
-        p, R = p + R @ model.joint_pos[i], R @ quat_to_matrix(model.joint_quat[i])
-        axis = model.axis[i]
-        if model.joint_type[i] == JointType.SPHERICAL:
-            R = R @ quat_to_matrix(q[at : at + 4])
-        elif model.joint_type[i] == JointType.REVOLUTE:
-            R = R @ quat_to_matrix(np.append(axis * np.sin(q[at] / 2), np.cos(q[at] / 2)))
-        else:
-            p = p + R @ axis * q[at]
-        rotation[i], origin[i] = R, p
-    return rotation, origin
 
 
 def lowest_point(model: Model, q: np.ndarray) -> float:

@@ -1,7 +1,7 @@
-"""Positions and their tangent space: where q arrives from a small motion, and the motion between two q.
+"""Positions and their tangent space: q after a small motion, and the motion between two q.
 
-`Simulator.jacobians` measures positions in these coordinates, nv of them: a quaternion has four numbers, but a robot
-turns in three ways only.
+`Simulator.jacobians` measures positions in these nv coordinates: a quaternion has four numbers, but a rotation only
+three degrees of freedom.
 """
 
 from __future__ import annotations
@@ -10,13 +10,14 @@ import numpy as np
 import torch
 
 from ..model import JointType, Model
+from .rotations import conjugate, quat_multiply, unit_quat
 
 
 def retract(model: Model, q: torch.Tensor, d: torch.Tensor) -> torch.Tensor:
     """q (..., nq) moved by d (..., nv), in the order of qd; differentiable.
 
     A quaternion e becomes exp(phi) e, with phi in world axes for a free joint and in the axes of the joint's frame on
-    the parent for a ball joint. `retract(model, q, qd * dt)` is where constant velocities lead in dt.
+    the parent for a ball joint. `retract(model, q, qd * dt)` is the position after dt at constant velocities.
     """
     (scalar_q, scalar_v), quaternions = _layout(model)
     moved = q.new_empty(*torch.broadcast_shapes(q.shape[:-1], d.shape[:-1]), model.nq)
@@ -27,19 +28,18 @@ def retract(model: Model, q: torch.Tensor, d: torch.Tensor) -> torch.Tensor:
         # not torch.norm, whose derivative at zero is not a number
         angle = torch.sqrt(square.clamp_min(torch.finfo(q.dtype).tiny))
         turn = torch.cat([half * torch.sinc(angle / torch.pi), torch.cos(angle)], -1)
-        e = q[..., k : k + 4]
-        moved[..., k : k + 4] = _multiply(turn, e / e.norm(dim=-1, keepdim=True))
+        moved[..., k : k + 4] = quat_multiply(turn, unit_quat(q[..., k : k + 4]))
     return moved
 
 
 def difference(model: Model, start: torch.Tensor, end: torch.Tensor) -> torch.Tensor:
-    """The shortest d (..., nv) with end = retract(model, start, d); differentiable but where a turn is by pi."""
+    """The shortest d (..., nv) with end = retract(model, start, d); differentiable except at turns by pi."""
     (scalar_q, scalar_v), quaternions = _layout(model)
     d = end.new_empty(*torch.broadcast_shapes(start.shape[:-1], end.shape[:-1]), model.nv)
     d[..., scalar_v] = end[..., scalar_q] - start[..., scalar_q]
     for k, j in quaternions:
-        a, b = (e / e.norm(dim=-1, keepdim=True) for e in (start[..., k : k + 4], end[..., k : k + 4]))
-        turn = _multiply(b, torch.cat([-a[..., :3], a[..., 3:]], -1))
+        a, b = unit_quat(start[..., k : k + 4]), unit_quat(end[..., k : k + 4])
+        turn = quat_multiply(b, conjugate(a))
         turn = torch.where(turn[..., 3:] < 0, -turn, turn)  # both are the same rotation: the shorter way
         sine = torch.sqrt((turn[..., :3] ** 2).sum(-1, keepdim=True).clamp_min(torch.finfo(end.dtype).tiny))
         # angle / sin(angle / 2); for small angles 2, which the quotient would lose to rounding
@@ -61,10 +61,3 @@ def _layout(model: Model) -> tuple[tuple[np.ndarray, np.ndarray], list[tuple[int
             scalars.append((k, j))
     q_index, v_index = np.array(scalars, int).reshape(-1, 2).T
     return (q_index, v_index), quaternions
-
-
-def _multiply(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
-    """Product a b of quaternions (..., 4) xyzw: first b, then a."""
-    av, aw, bv, bw = a[..., :3], a[..., 3:], b[..., :3], b[..., 3:]
-    av, bv = torch.broadcast_tensors(av, bv)
-    return torch.cat([aw * bv + bw * av + torch.linalg.cross(av, bv), aw * bw - (av * bv).sum(-1, keepdim=True)], -1)

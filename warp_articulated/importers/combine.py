@@ -1,4 +1,4 @@
-"""Several models in one environment: a forest whose trees stand where `poses` puts them and can touch each other."""
+"""Several models in one environment: a forest whose trees are placed by `poses` and can touch each other."""
 
 from __future__ import annotations
 
@@ -8,15 +8,16 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from ..geometry.rotations import matrix_to_quat, quat_multiply, quat_to_matrix
+from ..geometry.rotations import IDENTITY, matrix_to_quat, quat_multiply, quat_to_matrix, unit_quat
 from ..model import NQ, NV, WORLD, Body, Drive, DriveType, JointType, Model, ModelError, Shape, ShapeType, assemble
+from ..model.assemble import PER_DOF
 
 GROUND = "ground"
 
 
 @dataclass
 class Parts:
-    """What `assemble` makes a Model from, taken out of a Model again."""
+    """The arguments of `assemble` that give a Model, restored from the Model."""
 
     bodies: list[Body]
     shapes: list[Shape]
@@ -33,15 +34,15 @@ def combine(
     """One environment that holds all `models`.
 
     poses: for each model None, a position (3,) m, a position and quaternion xyzw (7,), or a transform (4, 4). It moves
-        what stands on the world: the places of fixed-base roots, the default pose of free roots, and shapes of the
+        everything that is fixed to the world: fixed-base roots, the default pose of free roots, and shapes of the
         world, but not a plane that is called "ground".
     names: a prefix for each model; default: its name, with a number if several have it. A link, joint, drive or shape
         is called `prefix/name` if another model has the same name, and keeps its name otherwise.
-    ground: True adds a plane at z = 0 called "ground", unless there is a plane already; False takes planes of that
-        name away; None leaves things as they are.
+    ground: True adds a plane at z = 0 called "ground", unless there is a plane already; False removes planes of that
+        name; None changes nothing.
 
     Each model keeps its own collision pairs. All shapes of different models can touch, with the geometric mean of
-    their frictions and the larger restitution. World planes that coincide become one, so that nothing stands on two.
+    their frictions and the larger restitution. World planes that coincide become one, so that nothing touches two.
     q, qd and u are those of the models, one after the other.
     """
     models = [models] if isinstance(models, Model) else list(models)
@@ -97,12 +98,11 @@ def combine(
 
 
 def disassemble(model: Model) -> Parts:
-    """Body, Shape and Drive records that assemble to the same model again; they may be changed freely."""
+    """Body, Shape and Drive records that assemble to the same model; they may be changed freely."""
     bodies = []
     for i, name in enumerate(model.link_names):
         kind = JointType(model.joint_type[i])
         q, v = int(model.q_start[i]), int(model.v_start[i])
-        per_joint = ("armature", "damping", "stiffness", "spring_ref", "frictionloss", "lower", "upper")
         bodies.append(
             Body(
                 name=name,
@@ -118,7 +118,7 @@ def disassemble(model: Model) -> Parts:
                 order=int(model.joint_of_link[i]),
                 q0=model.q0[q : q + NQ[kind]].copy(),
                 frame_pos=model.frame_pos[i].copy(),
-                **{key: float(getattr(model, key)[v]) for key in per_joint},
+                **{key: float(getattr(model, key)[v]) for key in PER_DOF},
             )
         )
     joint_of_dof = {int(model.v_start[i]): body.joint_name for i, body in enumerate(bodies) if NV[body.joint_type] == 1}
@@ -146,7 +146,7 @@ def _prefixes(models: Sequence[Model], names: Sequence[str] | None) -> list[str]
     if names is not None:
         doubled = [name for name, n in Counter(names).items() if n > 1 or not name]
         if doubled:
-            raise ModelError(f"combine: names has {doubled[0]!r} twice or empty; each model needs a name of its own.")
+            raise ModelError(f"combine: names has {doubled[0]!r} twice or empty; each model needs a different name.")
         return list(names)
     shared = Counter(model.name for model in models)
     taken = {name for name, n in shared.items() if n == 1}
@@ -220,11 +220,11 @@ def _as_transform(pose: np.ndarray | Sequence[float], what: str) -> tuple[np.nda
     if pose.shape not in ((3,), (7,), (4, 4)) or not np.isfinite(pose).all():
         raise ModelError(f"{what} has shape {pose.shape}; accepted are None, or, in finite numbers, {accepted}.")
     if pose.shape == (3,):
-        return pose, np.array([0.0, 0.0, 0.0, 1.0])
+        return pose, IDENTITY
     if pose.shape == (7,):
         if np.linalg.norm(pose[3:]) < 1e-9:
             raise ModelError(f"{what} has a quaternion of length zero; accepted is {accepted}.")
-        return pose[:3], pose[3:] / np.linalg.norm(pose[3:])
+        return pose[:3], unit_quat(pose[3:])
     rotation = pose[:3, :3]
     rigid = np.allclose(rotation @ rotation.T, np.eye(3), atol=1e-6) and np.linalg.det(rotation) > 0.0
     if not rigid or not np.allclose(pose[3], [0.0, 0.0, 0.0, 1.0]):
@@ -233,7 +233,7 @@ def _as_transform(pose: np.ndarray | Sequence[float], what: str) -> tuple[np.nda
 
 
 def _move(parts: Parts, shift: np.ndarray, turn: np.ndarray) -> None:
-    """Move everything that stands on the world; a plane called "ground" stays, because the whole scene shares it."""
+    """Move everything that is fixed to the world, except a plane called "ground", which the whole scene shares."""
 
     def moved(pos: np.ndarray, quat: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         return shift + quat_to_matrix(turn) @ pos, quat_multiply(turn, quat)
@@ -242,7 +242,7 @@ def _move(parts: Parts, shift: np.ndarray, turn: np.ndarray) -> None:
         if body.parent == WORLD:
             body.pos, body.quat = moved(body.pos, body.quat)
             if body.joint_type == JointType.FREE:
-                assert body.q0 is not None  # disassemble() gives every body its own
+                assert body.q0 is not None  # disassemble() sets it for every body
                 body.q0 = np.concatenate(moved(body.q0[:3], body.q0[3:]))
     for k, shape in enumerate(parts.shapes):
         if shape.link == WORLD and not _is_ground(shape):
@@ -256,7 +256,7 @@ def _is_ground(shape: Shape) -> bool:
 
 def _merge_planes(total: Parts, owners: list[set[int]], ground: bool | None) -> None:
     """Make coinciding world planes one, and do what `ground` asks for; pairs and `owners` follow."""
-    target: list[int | None] = []  # where each shape goes in the new list; None: it goes away
+    target: list[int | None] = []  # where each shape goes in the new list; None: it is removed
     shapes: list[Shape] = []
     origin: list[set[int]] = []
     for shape, owner in zip(total.shapes, owners):
@@ -287,7 +287,7 @@ def _same_plane(one: Shape, two: Shape) -> bool:
 
 
 def _cross_pairs(shapes: list[Shape], owners: list[set[int]]) -> list[tuple[int, int, float, float]]:
-    """All pairs of shapes without a model in common, unless both stand on the world."""
+    """All pairs of shapes without a model in common, unless both belong to the world."""
     found = []
     for b, two in enumerate(shapes):
         for a, one in enumerate(shapes[:b]):

@@ -1,4 +1,4 @@
-"""load(): one door to every kind of robot and scene."""
+"""load(): reads every kind of robot and scene."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ..model import Model, ModelError
 from ..model.file import load_model
 from .scene_files import load_scene, load_scene_file, scene_names
 from .urdf import load_urdf
-from .xmlfile import parse_xml
+from .xmlfile import root_tag
 
 _OTHERS = {
     ".xacro": "expand it first (xacro file.xacro > file.urdf)",
@@ -25,7 +25,7 @@ _OTHERS = {
 def load(name_or_path: str | Path, **options) -> Model:
     """The model of a scene's name ("laikago"), or of a file.
 
-    Files: URDF (.urdf), MJCF (.xml, .mjcf), what Model.save wrote (.npz), scenes of your own (.json, docs/scenes.md).
+    Files: URDF (.urdf), MJCF (.xml, .mjcf), models from Model.save (.npz), your own scenes (.json, docs/scenes.md).
 
     options: keyword arguments of load_urdf or load_mjcf, whichever reads the file; other kinds take none.
     """
@@ -40,7 +40,7 @@ def load(name_or_path: str | Path, **options) -> Model:
     if not path.exists():
         raise ModelError(f"{path}: there is no such file, and no scene of this name.{_similar(str(name_or_path))}")
     suffix = path.suffix.lower()
-    if suffix == ".urdf" or (suffix == ".xml" and parse_xml(path).tag == "robot"):
+    if suffix == ".urdf" or (suffix == ".xml" and root_tag(path) == "robot"):
         return _call(load_urdf, path, options)
     if suffix in (".xml", ".mjcf"):
         from .mjcf import load_mjcf

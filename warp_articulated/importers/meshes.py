@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
-from ..geometry.rotations import quat_to_matrix
+from ..geometry.rotations import quat_about, quat_to_matrix
 from ..model import ModelError
 from .xmlfile import Element, parse_xml
 
@@ -41,9 +41,9 @@ def load_points(path: Path) -> np.ndarray:
 def convex_hull(points: np.ndarray, what: str = "mesh") -> tuple[np.ndarray, np.ndarray]:
     """Hull of points (n, 3): at most 64 vertices, and triangles that are counter-clockwise seen from outside.
 
-    A larger hull is reduced greedily: from the extremes along the axes on, the corner that stands out farthest of
-    the hull so far is added until 64 are taken. So the reduced hull lies inside the true one, and touches it at every
-    kept corner.
+    A larger hull is reduced greedily: it starts with the extreme corners along the axes and diagonals; then the corner
+    farthest outside of the hull so far is added, until there are 64. So the reduced hull lies inside the true one and
+    touches it at every kept corner.
     """
     from scipy.spatial import ConvexHull, QhullError
 
@@ -83,7 +83,7 @@ def _reduce(corners: np.ndarray) -> np.ndarray:
 
 def _read_stl(path: Path) -> np.ndarray:
     data = path.read_bytes()
-    # a binary file may start with "solid" too, so the length decides
+    # a binary file may start with "solid" too, so the length is checked
     count = struct.unpack_from("<I", data, 80)[0] if len(data) >= 84 else -1
     if count >= 0 and len(data) >= 84 + 50 * count and not (data[:5] == b"solid" and b"facet" in data[:400]):
         record = np.dtype([("numbers", "<f4", (4, 3)), ("attribute", "<u2")])
@@ -111,7 +111,7 @@ def _numbers(path: Path, lines: list[str], key: str) -> np.ndarray:
 
 
 def _read_dae(path: Path) -> np.ndarray:
-    """Corners of every geometry that the visual scene shows; the unit is applied, the up axis ignored as in ROS."""
+    """Corners of every geometry of the visual scene; the unit is applied, the up axis is ignored as in ROS."""
     root = parse_xml(path)
     geometries = {
         g.attributes.get("id", ""): _dae_positions(g) for lib in root.all("library_geometries") for g in lib.children
@@ -173,8 +173,7 @@ def _dae_transform(element: Element) -> np.ndarray:
         T[:3, :3] = np.diag(_floats(element, 3))
     else:
         *axis, degrees = _floats(element, 4)
-        half = np.deg2rad(degrees) / 2
-        T[:3, :3] = quat_to_matrix(np.append(np.array(axis) / np.linalg.norm(axis) * np.sin(half), np.cos(half)))
+        T[:3, :3] = quat_to_matrix(quat_about(np.array(axis) / np.linalg.norm(axis), np.deg2rad(degrees)))
     return T
 
 

@@ -1,4 +1,4 @@
-"""MJCF files (.xml) into a Model, through MuJoCo's own compiler: defaults, includes, units and inertias are its work.
+"""MJCF files (.xml) into a Model, through MuJoCo's own compiler: it handles defaults, includes, units and inertias.
 
 Here bodies and joints become links; mjcf_geoms.py makes shapes and collision pairs, mjcf_drives.py the drives.
 docs/mjcf.md lists what is read, what is not, and where the conventions differ.
@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from ..geometry.rotations import matrix_to_quat, quat_multiply, quat_to_matrix
+from ..geometry.rotations import matrix_to_quat, quat_about, quat_multiply, quat_to_matrix
 from ..model import WORLD, Body, JointType, Model, ModelError, assemble
 from ..model.validate import check_flags
+from .xmlfile import parse_xml
 
 if TYPE_CHECKING:
     from mujoco import MjModel
@@ -28,11 +29,11 @@ JOINT_TYPES = {
     SLIDE: JointType.PRISMATIC,
     HINGE: JointType.REVOLUTE,
 }
-CONSTRAINTS = ("CONTACT", "LIMIT", "FRICTIONLOSS", "EQUALITY")  # flags that "constraint" stands for together
+CONSTRAINTS = ("CONTACT", "LIMIT", "FRICTIONLOSS", "EQUALITY")  # flags that "constraint" disables together
 
 
 class Placement(NamedTuple):
-    """Where a body of the file stands: the link that carries it, and its frame seen from that link's."""
+    """Where a body of the file is: its link, and its frame in that link's frame."""
 
     link: int
     rotation: np.ndarray  # (3, 3)
@@ -41,7 +42,7 @@ class Placement(NamedTuple):
 
 @dataclass
 class Source:
-    """The compiled file and what all parts of the importer need to know about it."""
+    """The compiled file and the data that all parts of the importer share."""
 
     m: MjModel
     path: Path
@@ -49,17 +50,17 @@ class Source:
     joint_names: list[str]
     geom_names: list[str]
     notes: list[str] = field(default_factory=list)
-    differences: list[str] = field(default_factory=list)  # notes on what makes the motion differ from MuJoCo's
+    differences: list[str] = field(default_factory=list)  # notes on features that make the motion differ from MuJoCo's
     placements: list[Placement] = field(default_factory=list)  # one for each body of the file
 
     @property
     def name(self) -> str:
-        """The file's name for the model, or the name of the file."""
+        """The model's name in the file, or the name of the file."""
         given = self.m.names[: self.m.names.index(b"\0")].decode()
         return self.path.stem if given in ("", "MuJoCo Model") else given
 
     def disabled(self, flag: str) -> bool:
-        """Whether <option><flag .../></option> switches off what mjDSBL_<flag> stands for."""
+        """Whether <option><flag .../></option> switches off the feature of mjDSBL_<flag>."""
         import mujoco
 
         bits = 0
@@ -78,14 +79,14 @@ def load_mjcf(
 ) -> Model:
     """Read an MJCF file with MuJoCo's compiler (needs the `mujoco` package).
 
-    ground: True adds a plane at z = 0 that touches everything; otherwise only the floor that the file brings.
+    ground: True adds a plane at z = 0 that touches everything; otherwise there is only the floor of the file.
     self_collision: False drops the pairs of shapes on two links of the same tree.
-    exclude: pairs of body names ("world" and "ground" too) that never collide, on top of the file's own <exclude>.
+    exclude: pairs of body names ("world" and "ground" too) that never collide, in addition to the file's <exclude>.
     meshes: False leaves mesh geoms out.
 
     The default pose q0 is the file's reference pose (qpos0), also when the file has keyframes.
-    q is MuJoCo's qpos with quaternions as xyzw. What the file asks for and this library does not do is listed in
-    `model.notes`; what makes the motion differ from MuJoCo's is also given out as a Python warning.
+    q is MuJoCo's qpos with quaternions as xyzw. Unsupported features of the file are listed in `model.notes`; those
+    that make the motion differ from MuJoCo's are also reported as a Python warning.
     """
     from .mjcf_drives import add_motor_inertia, read_drives
     from .mjcf_geoms import read_pairs, read_shapes
@@ -116,33 +117,34 @@ def load_mjcf(
 
 
 def compile_mjcf(path: Path) -> Source:
-    """Run MuJoCo's compiler and give every body, joint and geom a name of its own."""
+    """Run MuJoCo's compiler and give every body, joint and geom a unique name."""
     try:
         import mujoco
     except ImportError as error:
         raise ModelError(
-            f"{path}: reading MJCF needs the mujoco package, which is not installed; `pip install mujoco` brings it."
+            f"{path}: reading MJCF needs the mujoco package, which is not installed; run `pip install mujoco`."
         ) from error
     if not path.is_file():
         raise ModelError(f"{path}: there is no such file.")
-    told: list[str] = []
+    reported: list[str] = []
     handler = mujoco.get_mju_user_warning()
-    mujoco.set_mju_user_warning(told.append)  # MuJoCo's own handler would leave a log in the working directory
+    mujoco.set_mju_user_warning(reported.append)  # the default handler would write a log to the working directory
     try:
         m = mujoco.MjModel.from_xml_path(str(path))
     except (ValueError, mujoco.FatalError) as error:
+        parse_xml(path)  # its error is clearer if the file is no XML
         raise ModelError(f"{path}: MuJoCo cannot compile this file: {' '.join(str(error).split())}") from error
     finally:
         mujoco.set_mju_user_warning(handler)
     bodies = _unique(["world"] + [m.body(b).name or f"body{b}" for b in range(1, m.nbody)])
     joints = [m.joint(j).name or f"{bodies[m.jnt_bodyid[j]]}_joint" for j in range(m.njnt)]
     geoms = [m.geom(g).name or f"{bodies[m.geom_bodyid[g]]}_geom" for g in range(m.ngeom)]
-    notes = [f"MuJoCo says: {sentence}" for sentence in told]
+    notes = [f"MuJoCo says: {warning}" for warning in reported]
     return Source(m, path, bodies, _unique(joints), _unique(geoms), notes)
 
 
 def _unique(names: list[str]) -> list[str]:
-    """Number the repetitions, which only made-up names can be."""
+    """Number repeated names. Only names that were made up here can repeat."""
     taken, result = set(names), []
     for name in names:
         trial, count = name, 1
@@ -182,14 +184,14 @@ def read_bodies(source: Source) -> tuple[list[Body], list[tuple[str, str]]]:
 
 
 def _joint_chain(source: Source, b: int, joints: range, at: Placement, count: int) -> list[Body]:
-    """The links of body b, one per joint, massless as yet; `at` is the body's frame before its joints move it.
+    """The links of body b, one per joint, without mass; `at` is the body's frame before its joints move it.
 
-    Every link has the axes of the body and stands at its joint's anchor, so the next joint of the same body is a
+    Every link has the axes of the body and its origin at its joint's anchor, so the next joint of the same body is a
     plain shift from anchor to anchor. MuJoCo applies the joints of a body in the order of the file.
     """
     m = source.m
     chain: list[Body] = []
-    rotation, shift = at.rotation, at.origin  # of the body's frame, seen from the link before
+    rotation, shift = at.rotation, at.origin  # of the body's frame, in the previous link's frame
     for j in joints:
         kind, dof, q_at = int(m.jnt_type[j]), m.jnt_dofadr[j], m.jnt_qposadr[j]
         turns = kind in (HINGE, BALL)
@@ -199,7 +201,7 @@ def _joint_chain(source: Source, b: int, joints: range, at: Placement, count: in
         # MuJoCo moves the joint by qpos - ref: start -ref away, so that q is qpos itself
         reference = float(m.qpos0[q_at])
         if kind == HINGE and reference:
-            quat = quat_multiply(quat, np.append(-axis * np.sin(reference / 2), np.cos(reference / 2)))
+            quat = quat_multiply(quat, quat_about(-axis, reference))
         elif kind == SLIDE:
             pos = pos - rotation @ axis * reference
         last = j == joints[-1]
@@ -240,7 +242,7 @@ def _reference_position(m: MjModel, j: int) -> np.ndarray:
 
 
 def add_mass(link: Body, mass: float, com: np.ndarray, inertia: np.ndarray) -> None:
-    """Weld a mass with its inertia (3, 3) about its own com, in the link's axes, to the link."""
+    """Add a mass with its inertia (3, 3) about its com, in the link's axes, to the link."""
     total = link.mass + mass
     middle = (link.mass * link.com + mass * com) / total if total > 0.0 else link.com
     # parallel axes: both parts about the common centre
@@ -259,7 +261,7 @@ def xyzw(quat: np.ndarray) -> np.ndarray:
 
 
 def list_leftovers(source: Source) -> None:
-    """Add a sentence for every kind of thing in the file that has no counterpart here."""
+    """Add a note for every feature of the file that is not supported."""
     m, differ, note = source.m, source.differences, source.notes
     joint = source.joint_names
 
@@ -297,8 +299,8 @@ def list_leftovers(source: Source) -> None:
     if some("geom_adhesion") or some("pair_adhesion") or some("geom_surfacevel"):
         differ.append("Adhesion and surface velocity of geoms are not supported: the simulation will differ.")
     if m.nmocap:
-        note.append(f"{m.nmocap} mocap body(ies) stand still where the file puts them.")
+        note.append(f"{m.nmocap} mocap body(ies) do not move.")
     if m.nkey:
         note.append(f"The default pose is the reference pose (qpos0); the file's {m.nkey} keyframe(s) are not read.")
     if np.any(m.geom_margin[(m.geom_contype | m.geom_conaffinity) != 0]) or np.any(m.pair_margin):
-        note.append("Contact margins are not copied: MuJoCo holds these geoms apart by their margin, here they touch.")
+        note.append("Contact margins are ignored: MuJoCo keeps these geoms apart by their margin, here they touch.")

@@ -12,7 +12,7 @@ TRN_JOINT, TRN_JOINT_IN_PARENT = 0, 1  # mujoco.mjtTrn
 
 
 def read_drives(source: Source) -> list[Drive]:
-    """One drive per actuator on a hinge or slide joint; any other actuator is left out, with a note that says so."""
+    """One drive per actuator on a hinge or slide joint; any other actuator is left out, with a note."""
     m = source.m
     if source.disabled("ACTUATION"):
         return []
@@ -29,14 +29,14 @@ def read_drives(source: Source) -> list[Drive]:
         drives.append(_drive(source, a))
         joints.append(int(m.actuator_trnid[a, 0]))
     if joints != sorted(joints):
-        source.notes.append("Actuators stand in the order of their joints, which is not the order of the file.")
+        source.notes.append("Actuators are in the order of their joints, which is not the order of the file.")
     if np.any(m.actuator_ctrllimited):
         source.notes.append("Controls are not clipped to the ctrlrange of the actuators.")
     return drives
 
 
 def actuator_name(source: Source, a: int) -> str:
-    """The actuator's name, or what it drives if it has none."""
+    """The actuator's name, or its joint's if it has none."""
     name = source.m.actuator(a).name
     if name or not _on_joint(source, a):
         return name or f"actuator{a}"
@@ -79,7 +79,7 @@ def _drive(source: Source, a: int) -> Drive:
     kp = kd = 0.0
     if m.actuator_biastype[a] == BIAS_AFFINE:
         kp, kd = -float(m.actuator_biasprm[a, 1]) * g * g, -float(m.actuator_biasprm[a, 2]) * g * g
-    # what multiplies u must equal g gain: gear, kp gear or kd gear, by the type of the drive
+    # the factor of u must equal g gain; it is gear, kp gear or kd gear, depending on the type of the drive
     if kp:
         kind, gear = DriveType.POSITION, g * gain / kp
     elif kd:
@@ -110,24 +110,30 @@ def _joint_effort(source: Source, j: int) -> float:
         return np.inf
     on_joint = [a for a in range(len(m.actuator_trntype)) if _on_joint(source, a) and m.actuator_trnid[a, 0] == j]
     if len(on_joint) > 1:
-        _once(source.notes, f"actuatorfrcrange of joint {source.joint_names[j]!r} bounds each of its actuators alone.")
+        _once(
+            source.notes,
+            f"actuatorfrcrange of joint {source.joint_names[j]!r} bounds each of its actuators separately.",
+        )
     return _symmetric(source, m.jnt_actfrcrange[j], f"Joint {source.joint_names[j]!r}")
 
 
 def _symmetric(source: Source, limits: np.ndarray, owner: str) -> float:
     low, high = float(limits[0]), float(limits[1])
     if low != -high:
-        _once(source.notes, f"{owner} has the force range {low:g} to {high:g}; here the larger bound holds both ways.")
+        _once(
+            source.notes,
+            f"{owner} has the force range {low:g} to {high:g}; here the larger bound applies in both directions.",
+        )
     return max(abs(low), abs(high))
 
 
-def _once(notes: list[str], sentence: str) -> None:
-    if sentence not in notes:
-        notes.append(sentence)
+def _once(notes: list[str], note: str) -> None:
+    if note not in notes:
+        notes.append(note)
 
 
 def add_motor_inertia(source: Source, links: list[Body]) -> None:
-    """Rotor inertia and damping of actuators (newer versions of MuJoCo), seen through the gear, onto their joints."""
+    """Add rotor inertia and damping of actuators (newer versions of MuJoCo), times gear squared, to their joints."""
     m = source.m
     if not hasattr(m, "actuator_armature"):
         return

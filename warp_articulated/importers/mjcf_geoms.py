@@ -1,4 +1,4 @@
-"""Shapes and collision pairs from the geoms of a compiled MJCF file, by MuJoCo's own rules of who touches whom."""
+"""Shapes and collision pairs from the geoms of a compiled MJCF file, by MuJoCo's collision rules."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from .meshes import convex_hull
 from .mjcf import Source, xyzw
 
 PLANE, HFIELD, SPHERE, CAPSULE, ELLIPSOID, CYLINDER, BOX, MESH, SDF = range(9)  # mujoco.mjtGeom
-# shape type, and how many of MuJoCo's three sizes mean something
+# shape type, and how many of MuJoCo's three sizes it uses
 PRIMITIVES = {
     PLANE: (ShapeType.PLANE, 0),
     SPHERE: (ShapeType.SPHERE, 1),
@@ -20,12 +20,12 @@ PRIMITIVES = {
     CYLINDER: (ShapeType.CYLINDER, 2),
     BOX: (ShapeType.BOX, 3),
 }
-DEFAULT_COLOR = (0.5, 0.5, 0.5, 1.0)  # of a geom without rgba: the material's colour counts
+DEFAULT_COLOR = (0.5, 0.5, 0.5, 1.0)  # of a geom without rgba: the material's colour is used
 GROUND_FRICTION = 1.0
 
 
 def read_shapes(source: Source, *, meshes: bool) -> tuple[list[Shape], dict[int, int]]:
-    """A shape for each geom, on the link that carries its body, and where the shape of each geom is in the list."""
+    """A shape for each geom, on the link of its body, and the index of each geom's shape in the list."""
     m = source.m
     shapes: list[Shape] = []
     index: dict[int, int] = {}
@@ -74,7 +74,7 @@ def read_shapes(source: Source, *, meshes: bool) -> tuple[list[Shape], dict[int,
     if not meshes and np.any(m.geom_type == MESH):
         source.notes.append(f"{np.sum(m.geom_type == MESH)} mesh geom(s) were left out, as meshes=False asks.")
     if np.any(m.geom_type == ELLIPSOID):
-        source.notes.append("Ellipsoids are taken as convex meshes of 42 corners on their surface.")
+        source.notes.append("Ellipsoids are replaced by convex meshes of 42 corners on their surface.")
     return shapes, index
 
 
@@ -141,7 +141,7 @@ def _excluded(source: Source, exclude: Iterable[tuple[str, str]]) -> set[frozens
             raise ModelError(f"{source.path}: exclude={pair!r} must be pairs of body names, such as [('hip', 'shin')].")
         for name in pair:
             if name not in known:
-                raise ModelError(f"{source.path}: exclude names {name!r}, which is no body; {sorted(known)} are.")
+                raise ModelError(f"{source.path}: exclude names {name!r}, which is not a body; {sorted(known)} are.")
         pairs.add(frozenset(pair))
     return pairs
 
@@ -168,18 +168,18 @@ def geom_pairs(source: Source) -> dict[tuple[int, int], tuple[int, float]]:
             if weld[one] == weld[two] or (one, two) in never:
                 continue
             adjacent = weld[one] == weld_parent[two] or weld[two] == weld_parent[one]
-            # what hangs on the world still collides with it, or nothing would stop at the floor
+            # children of the world still collide with it, or nothing would stop at the floor
             if filter_parent and adjacent and weld[one] != 0 and weld[two] != 0:
                 continue
             found[a, b] = _mixed_contact(source, a, b)
-    for p in range(m.npair):  # named in <contact><pair>: no filter applies, and their numbers win
+    for p in range(m.npair):  # listed in <contact><pair>: no filter applies, and their values take precedence
         a, b = sorted((int(m.pair_geom1[p]), int(m.pair_geom2[p])))
         friction = m.pair_friction[p]
         found[a, b] = int(m.pair_dim[p]), float(friction[0])
         if m.pair_dim[p] > 1 and friction[0] != friction[1]:
             source.notes.append(
                 f"The friction of pair {source.geom_names[a]!r}, {source.geom_names[b]!r} depends on the direction; "
-                f"here its first number, {friction[0]:g}, holds for all."
+                f"here its first value, {friction[0]:g}, applies to all."
             )
     return found
 
@@ -199,7 +199,7 @@ def _mesh_hull(source: Source, mesh: int) -> tuple[np.ndarray, np.ndarray] | Non
     start, count = m.mesh_vertadr[mesh], m.mesh_vertnum[mesh]
     try:
         return convex_hull(np.asarray(m.mesh_vert[start : start + count], float))
-    except ModelError:  # MuJoCo refuses flat meshes that collide, so this one is only to be looked at
+    except ModelError:  # MuJoCo refuses flat meshes that collide, so this one is only visible
         source.notes.append(f"Mesh {m.mesh(mesh).name!r} is flat, so it has no convex hull; it is left out.")
         return None
 

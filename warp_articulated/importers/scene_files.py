@@ -1,6 +1,6 @@
-"""Scenes by name: JSON files that put robots together, read from the folder scenes/ (format: docs/scenes.md).
+"""Scenes by name: JSON files that combine robots, read from the folder scenes/ (format: docs/scenes.md).
 
-In an installed package that folder is warp_articulated.scenes; in a checkout it stands beside this package.
+In an installed package that folder is warp_articulated.scenes; in a checkout it is next to this package.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def scene_names() -> list[str]:
 
 
 def scene_description(name: str) -> str:
-    """What a scene is, in a sentence."""
+    """One sentence about a scene."""
     return json.loads((_folder() / f"{name}.json").read_text("utf-8")).get("description", "")
 
 
@@ -45,7 +45,7 @@ def load_scene(name: str) -> Model:
 
 
 def load_scene_file(path: str | Path) -> Model:
-    """The scene of a JSON file; its robots' files are looked for beside it."""
+    """The scene of a JSON file; paths of its robots' files are relative to its folder."""
     path = Path(path)
     try:
         scene = json.loads(path.read_text("utf-8"))
@@ -60,7 +60,7 @@ def load_scene_file(path: str | Path) -> Model:
     ground = scene.get("ground", False)
     if not (isinstance(ground, bool) or (isinstance(ground, Mapping) and set(ground) == {"z"})):
         raise ModelError(f"{path}: 'ground' is {ground!r}; it must be true, false or {{\"z\": height}}.")
-    # the first robot brings the ground; combine() lets the others touch it
+    # the first robot gets the ground; combine() lets the others touch it
     has_ground = ground is not False
     models = [_load_robot(path, robot, scene, has_ground and k == 0) for k, robot in enumerate(robots)]
     poses = [robot.get("pose") for robot in robots]
@@ -86,7 +86,7 @@ def _folder() -> Path:
 def _load_robot(path: Path, robot: Mapping, scene: Mapping, ground: bool) -> Model:
     _check_keys(f"{path}", robot, ROBOT_KEYS, "a robot")
     if "file" not in robot:
-        raise ModelError(f"{path}: a robot has no 'file'; it must name a URDF file beside the scene.")
+        raise ModelError(f"{path}: a robot has no 'file'; it must name a URDF file in the scene's folder.")
     options = {key: scene[key] for key in ("friction", "restitution", "gravity") if key in scene}
     options |= {key: robot[key] for key in LOADER_KEYS if key in robot}
     model = load_urdf(path.parent / robot["file"], ground=ground, **options)
@@ -101,7 +101,7 @@ def _load_robot(path: Path, robot: Mapping, scene: Mapping, ground: bool) -> Mod
 
 
 def _only_colliding(model: Model, bodies: list[str], path: Path) -> Model:
-    """Keep the collisions of some bodies of the file; other shapes are only looked at."""
+    """Keep the collisions of some bodies of the file; other shapes are only visible."""
     known = {s.body for s in model.shapes}
     for body in bodies:
         if body not in known:
@@ -130,7 +130,7 @@ def _filter_pairs(model: Model, keep: list[bool]) -> Model:
 
 
 def _per_dof(model: Model, key: str, value, path: Path) -> np.ndarray:
-    """The model's numbers with one value for all revolute and prismatic joints, or some by joint name."""
+    """The model's values, replaced for all revolute and prismatic joints, or for some by joint name."""
     values = getattr(model, key).copy()
     hinges = [model.joint_v(name) for name in model.joint_names]
     if isinstance(value, Mapping):

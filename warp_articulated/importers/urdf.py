@@ -1,4 +1,4 @@
-"""URDF files as Models: parse, merge what fixed joints hold together, keep the file's order of joints.
+"""URDF files as Models: parse, merge links that fixed joints connect, keep the file's order of joints.
 
 Joint limits follow PyBullet where the standard would make files unloadable: a revolute or prismatic joint without
 <limit>, or with a <limit> that gives neither `lower` nor `upper`, moves without limits (and the model gets a note). If
@@ -46,7 +46,7 @@ def load_urdf(
     """The robot of a URDF file.
 
     Args:
-        path: the file; meshes are looked for beside it, in the folders above it and on ROS_PACKAGE_PATH.
+        path: the file; meshes are searched in its folder, in the folders above it and on ROS_PACKAGE_PATH.
         floating: put the root link on a free joint called "root", first in q; otherwise it belongs to the world.
         ground: add the plane z = 0; None: if the model has a free joint.
         drive: "torque", "position" or "velocity": the drive of every revolute and prismatic joint, or a dict of
@@ -56,15 +56,15 @@ def load_urdf(
         effort: limit of the drives' force, N m or N, a number or a dict by joint name; None: the file's limits.
         passive: names of joints without a drive.
         self_collision: let links of the robot collide with each other. Neighbours, also across links without
-            collision shapes, never do, nor do the fixed base and what hangs on it.
+            collision shapes, never do, nor do a fixed base and its children.
         exclude: pairs of link names of the file (or "ground") that never collide.
         meshes: take the convex hulls of collision meshes; False leaves them out.
-        mimic: "refuse" files in which a joint follows another one; "ignore" lets it move on its own.
+        mimic: "refuse" files in which a joint follows another one; "ignore" lets it move independently.
         friction, restitution: of shapes whose link has no PyBullet <contact> element, and of the ground.
         gravity: (3,) m/s^2.
 
     Raises:
-        ModelError: a sentence with the file, the line and the element, or the argument, that is wrong.
+        ModelError: with the file, the line and the element, or the argument, that is wrong.
     """
     path = Path(path)
     check_flags(path, floating=floating, ground=ground, self_collision=self_collision, meshes=meshes)
@@ -101,9 +101,9 @@ def load_urdf(
         raise ModelError(f"{path}: {error}") from None
     planes = [k for k, shape in enumerate(model.shapes) if shape.name == floor]
     if planes and not np.isin(model.pairs, planes).any():
-        note = "no collision shape can touch the ground, so what is free falls through it."
+        note = "no collision shape can touch the ground, so free bodies fall through it."
         model = replace(model, notes=(*model.notes, note))
-    # a URDF does not say where the robot stands: not buried in the ground that was added
+    # a URDF has no initial pose: place the robot on the added ground, not in it
     low = lowest_point(model, model.q0)
     if bodies[0].joint_name == "root" and planes and low < 0:
         model = model.with_pose({"root": [0.0, 0.0, -low, 0.0, 0.0, 0.0, 1.0]})
@@ -112,7 +112,7 @@ def load_urdf(
 
 @dataclass
 class _Group:
-    """A link of the model: everything that fixed joints hold together, seen from the frame of its first link."""
+    """A link of the model: all links of the file that fixed joints connect, in the frame of the first of them."""
 
     name: str
     joint: JointElement | None = None
@@ -125,13 +125,13 @@ class _Group:
     zero_pos: np.ndarray = field(default_factory=lambda: np.zeros(3))
     order: int = 0
     links: list[str] = field(default_factory=list)
-    suspects: list[Element] = field(default_factory=list)  # links whose own inertia is impossible
+    suspects: list[Element] = field(default_factory=list)  # links whose inertia is impossible by itself
     mass: float = 0.0
     moment: np.ndarray = field(default_factory=lambda: np.zeros(3))  # mass times com
     inertia: np.ndarray = field(default_factory=lambda: np.zeros((3, 3)))  # about the frame's origin
 
     def add(self, mass: float, com: np.ndarray, inertia: np.ndarray) -> None:
-        """Add a mass with its inertia about its own com, in this frame's axes."""
+        """Add a mass with its inertia about its com, in this frame's axes."""
         self.mass += mass
         self.moment = self.moment + mass * com
         self.inertia = self.inertia + inertia + mass * _steiner(com)
@@ -151,14 +151,16 @@ class _Group:
 
 
 class _Build:
-    """Walks the tree from the root and gathers the model's links, shapes and merged names."""
+    """Walks the tree from the root and collects the model's links, shapes and merged names."""
 
     def __init__(self, joints: list[JointElement], reader: ShapeReader, notes: list[str]):
         self.joints, self.reader, self.notes = joints, reader, notes
         self.groups: dict[int, _Group] = {WORLD: _Group("world")}
         self.shapes: list[Shape] = []
         self.merged: list[tuple[str, str]] = []
-        self._places: dict[str, tuple[int, np.ndarray, np.ndarray]] = {}  # link: its group, and its pose in there
+        self._places: dict[
+            str, tuple[int, np.ndarray, np.ndarray]
+        ] = {}  # link: its group, and its pose in the group's frame
 
     def place(self, links: dict[str, Element], root: str, floating: bool) -> None:
         """Put every link into a group, parents first and otherwise in the file's order."""
@@ -191,13 +193,13 @@ class _Build:
         groups = [self.groups[i] for i in range(len(self.groups) - 1)]
         bodies = [group.body() for group in groups]
         for group, body in zip(groups, bodies, strict=True):
-            # in many a real file a small part is wrong; only the sum of what is merged has to be a possible inertia
+            # many real files have a wrong small part; only the inertia of all merged parts together must be possible
             if group.suspects and inertia_problem(body.inertia):
                 raise group.suspects[0].error(inertia_problem(_inertial(group.suspects[0])[2]))
             for link in group.suspects:
                 self.notes.append(
                     f"The inertia of {link.text('name')} has a negative principal moment; it was merged into "
-                    f"{group.name}, whose inertia is a possible one."
+                    f"{group.name}, whose inertia is possible."
                 )
         return bodies
 
@@ -222,7 +224,7 @@ class _Build:
         return pairs
 
     def _already_floats(self, links: dict[str, Element], root: str) -> bool:
-        """Whether the root is a massless frame from which the file's own floating joint starts."""
+        """Whether the root is a massless frame and the parent of a floating joint in the file."""
         base, grown = {root}, True
         while grown:
             more = {j.child for j in self.joints if j.type is None and j.parent in base} - base
@@ -231,15 +233,15 @@ class _Build:
         return starts and all(_inertial(links[name])[0] == 0 for name in base)
 
     def _new_group(self, joint: JointElement, k: int, parent: int, R: np.ndarray, p: np.ndarray) -> int:
-        assert joint.type is not None  # what a fixed joint holds goes into its parent's group
+        assert joint.type is not None  # a fixed joint's child goes into its parent's group
         above = self.groups[parent]
         zero_R, zero_pos = above.zero_R @ R, above.zero_pos + above.zero_R @ p
         group = _Group(joint.child, joint, joint.name, joint.type, parent, R, p, zero_R, zero_pos, order=k + 1)
         if joint.type == JointType.FREE:
             if parent != WORLD:
                 self.notes.append(
-                    f"The floating joint {joint.name} hangs on the moving link {above.name}; it holds nothing, so "
-                    f"{joint.child} is a tree of its own that starts where the zero pose puts it."
+                    f"The parent of the floating joint {joint.name} is the moving link {above.name}; the joint "
+                    f"transmits no force, so {joint.child} is a separate tree that starts at its zero pose."
                 )
             group.parent, group.R, group.pos = WORLD, zero_R, zero_pos
         index = len(self.groups) - 1
@@ -285,10 +287,12 @@ def _check_mimic(joints: list[JointElement], mimic: str, notes: list[str]) -> No
         raise (
             followers[0]
             .element.need("mimic")
-            .error("joints that follow others are not simulated; load with mimic='ignore' to let it move on its own.")
+            .error(
+                "joints that follow others are not simulated; load with mimic='ignore' to let it move independently."
+            )
         )
     if followers:
-        notes.append(f"<mimic> was ignored: {', '.join(j.name for j in followers)} move on their own.")
+        notes.append(f"<mimic> was ignored: {', '.join(j.name for j in followers)} move independently.")
 
 
 def _check_options(path: Path, mimic: str, friction: float, restitution: float, gravity: Sequence[float]) -> None:
@@ -308,6 +312,8 @@ def _check_exclude(path: Path, exclude: Iterable[tuple[str, str]], known: set[st
             raise ModelError(f"{path}: exclude={pair!r} must be pairs of link names, such as [('hip', 'shin')].")
         for name in pair:
             if name not in known:
-                raise ModelError(f"{path}: exclude names {name!r}, which is no link; {', '.join(sorted(known))} are.")
+                raise ModelError(
+                    f"{path}: exclude names {name!r}, which is not a link; {', '.join(sorted(known))} are."
+                )
         pairs.append((pair[0], pair[1]))
     return pairs

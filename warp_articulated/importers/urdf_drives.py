@@ -1,4 +1,4 @@
-"""Drives of a URDF's joints from the loader's options: URDF files say nothing about how a joint is driven."""
+"""Drives of a URDF's joints from the loader's options: URDF files do not say how a joint is driven."""
 
 from __future__ import annotations
 
@@ -31,7 +31,9 @@ def make_drives(
     named = [(key, name) for key, value in options.items() if isinstance(value, Mapping) for name in value]
     for key, name in named + [("passive", name) for name in sorted(passive)]:
         if name not in driven:
-            raise ModelError(f"{path}: {key} names joint {name!r}, which is no driven joint; {', '.join(driven)} are.")
+            raise ModelError(
+                f"{path}: {key} names joint {name!r}, which is not a driven joint; {', '.join(driven)} are."
+            )
 
     drives = []
     for name, joint in driven.items():

@@ -29,7 +29,7 @@ def read_origin(parent: Element) -> tuple[np.ndarray, np.ndarray]:
 
 @dataclass
 class ShapeReader:
-    """Turns one link's elements into shapes; holds what all links of a file share."""
+    """Turns one link's elements into shapes; holds the options, colours and hulls that all links of a file share."""
 
     robot: Element
     folder: Path
@@ -41,7 +41,7 @@ class ShapeReader:
     _hulls: dict[tuple, Hull] = field(default_factory=dict)
 
     def __post_init__(self):
-        # materials may be defined once, anywhere, and referred to by name afterwards
+        # materials may be defined once, anywhere, and then referred to by name
         visuals = [v for link in self.robot.all("link") for v in link.all("visual")]
         for material in self.robot.all("material") + [m for v in visuals for m in v.all("material")]:
             if material.child("color") is not None:
@@ -49,7 +49,7 @@ class ShapeReader:
                 self._colors.setdefault(material.attributes.get("name", ""), color)
 
     def read(self, link: Element, index: int, R: np.ndarray, p: np.ndarray) -> list[Shape]:
-        """Shapes of a <link> that is merged into link `index` of the model and stands at R, p in its frame.
+        """Shapes of a <link> that is merged into link `index` of the model, at R, p in its frame.
 
         A link without collision shapes keeps its primitive visual shapes, so that pictures show it.
         """
@@ -66,7 +66,7 @@ class ShapeReader:
                 continue
             kind, size, turn, hull = geometry
             if kind == ShapeType.PLANE and index >= 0:
-                raise element.error("a plane can only stand on the world, not on a moving link; use a box.")
+                raise element.error("a plane must be fixed to the world, not to a moving link; use a box.")
             local_R, local_p = read_origin(element)
             name = element.attributes.get("name") or link.text("name") + (f"_{k}" if len(elements) > 1 else "")
             shape = Shape(
@@ -104,7 +104,7 @@ class ShapeReader:
         return self._colors.get(material.attributes.get("name", ""))
 
     def _geometry(self, element: Element, visual: bool) -> Geometry | None:
-        """(type, size, rotation of the shape in its own frame, hull); None for a mesh that is not wanted."""
+        """(type, size, rotation of the shape in its own frame, hull); None for a mesh that is left out."""
         shape = next((c for c in element.need("geometry").children), None)
         if shape is None:
             raise element.need("geometry").error(f"it is empty; one of {GEOMETRIES} is needed.")
@@ -136,7 +136,7 @@ class ShapeReader:
         path = find_mesh(filename, self.folder)
         if path is None:
             raise mesh.error(
-                f"the mesh file {filename!r} was not found beside the URDF, in a folder above it or on "
+                f"the mesh file {filename!r} was not found in the URDF's folder, in a folder above it or on "
                 "ROS_PACKAGE_PATH; put it there, or load with meshes=False to leave collision meshes out."
             )
         key = (path, *scale)

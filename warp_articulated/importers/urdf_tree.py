@@ -1,4 +1,4 @@
-"""The links and joints of a URDF as the file gives them, checked to be one tree: the first half of the importer."""
+"""The links and joints of a URDF as in the file, checked to be one tree: the first half of the importer."""
 
 from __future__ import annotations
 
@@ -52,45 +52,45 @@ def read_tree(robot: Element, notes: list[str]) -> tuple[dict[str, Element], lis
     for link in robot.all("link"):
         name = link.text("name")
         if name in links:
-            raise link.error(f"another link of this name stands in line {links[name].line}; names must be unique.")
+            raise link.error(f"another link of this name is in line {links[name].line}; names must be unique.")
         links[name] = link
     if not links:
         raise robot.error("there is no <link> in it.")
 
     joints: dict[str, JointElement] = {}
     limitless: list[str] = []
-    hung: dict[str, JointElement] = {}
+    joint_above: dict[str, JointElement] = {}  # by child link
     for element in robot.all("joint"):
         joint = _read_joint(element, links, limitless, notes)
         if joint.name in joints:
             line = joints[joint.name].element.line
-            raise element.error(f"another joint of this name stands in line {line}; names must be unique.")
-        if joint.child in hung:
-            other = hung[joint.child].name
+            raise element.error(f"another joint of this name is in line {line}; names must be unique.")
+        if joint.child in joint_above:
+            other = joint_above[joint.child].name
             raise element.error(
-                f"link {joint.child!r} already hangs on joint {other!r}; closed loops are not possible."
+                f"link {joint.child!r} is already the child of joint {other!r}; closed loops are not supported."
             )
-        joints[joint.name] = hung[joint.child] = joint
+        joints[joint.name] = joint_above[joint.child] = joint
     if limitless:
         notes.append(f"The file gives no limits for {', '.join(limitless)}, so these joints move freely.")
-    return links, list(joints.values()), _find_root(robot, links, hung)
+    return links, list(joints.values()), _find_root(robot, links, joint_above)
 
 
-def _find_root(robot: Element, links: dict[str, Element], hung: dict[str, JointElement]) -> str:
-    roots = [name for name in links if name not in hung]
+def _find_root(robot: Element, links: dict[str, Element], joint_above: dict[str, JointElement]) -> str:
+    roots = [name for name in links if name not in joint_above]
     if not roots:
         raise robot.error(
-            "every link hangs on another one in a circle, so there is no root; one link must be no child."
+            "every link is the child of another one, in a circle, so there is no root; one link must not be a child."
         )
     if len(roots) > 1:
         listed = ", ".join(f"{name!r} (line {links[name].line})" for name in roots)
-        raise robot.error(f"there are {len(roots)} root links: {listed}; joints must join them to one tree.")
+        raise robot.error(f"there are {len(roots)} root links: {listed}; joints must connect them to one tree.")
     for name in links:
         seen = {name}
-        while name in hung:
-            name = hung[name].parent
+        while name in joint_above:
+            name = joint_above[name].parent
             if name in seen:
-                raise hung[name].element.error(f"link {name!r} hangs on itself through a circle of joints.")
+                raise joint_above[name].element.error(f"link {name!r} is its own ancestor through a circle of joints.")
             seen.add(name)
     return roots[0]
 
@@ -115,7 +115,7 @@ def _read_joint(element: Element, links: dict[str, Element], limitless: list[str
     joint = JointElement(element, name, TYPES[kind], ends[0], ends[1], R, pos, direction)
     if joint.type in (JointType.REVOLUTE, JointType.PRISMATIC):
         if axis is not None and np.linalg.norm(direction) < 1e-9:
-            raise axis.error('xyz="0 0 0" is no direction; the axis must not be zero.')
+            raise axis.error('xyz="0 0 0" has no direction; the axis must not be zero.')
         _read_limits(joint, limitless, notes, limited=kind != "continuous")
     dynamics = element.child("dynamics")
     if dynamics is not None and joint.type not in (None, JointType.FREE):
@@ -139,7 +139,7 @@ def _read_limits(joint: JointElement, limitless: list[str], notes: list[str], li
             f"lower={joint.lower:g} is above upper={joint.upper:g}; swap them, or use type continuous for no limits."
         )
     if joint.lower == joint.upper:
-        notes.append(f"Both limits of joint {joint.name} are {joint.lower:g}, so they hold it there.")
+        notes.append(f"Both limits of joint {joint.name} are {joint.lower:g}, so it cannot move.")
 
 
 def _listed(names) -> str:

@@ -1,11 +1,13 @@
-"""XML files as a tree of elements that know their line, so that every complaint can point at its cause.
+"""XML files as a tree of elements that know their line, so that every error message can name it.
 
-Used by the URDF importer; only the standard library's expat parser is behind it.
+Used by the URDF importer; based on the standard library's expat parser.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from xml.parsers import expat
@@ -19,7 +21,7 @@ _REQUIRED = object()
 
 @dataclass(eq=False)
 class Element:
-    """One XML element: its attributes, children and where it stands."""
+    """One XML element: its attributes, children and place in the file."""
 
     tag: str
     attributes: dict[str, str]
@@ -88,16 +90,8 @@ class Element:
 
 
 def parse_xml(path: Path) -> Element:
-    """The root element of a file; a sentence with the line if it is not well-formed XML."""
-    try:
-        data = path.read_bytes()
-    except OSError as error:
-        raise ModelError(f"{path}: the file cannot be read ({error.strerror}).") from None
-    if not data.strip():
-        raise ModelError(f"{path}: the file is empty.")
-    # blank lines before the XML declaration and zeros at the end: wrong, but in robots that everybody uses
-    skipped = data[: len(data) - len(data.lstrip())].count(b"\n")
-    data = data.strip().rstrip(b"\0")
+    """The root element of a file; an error with the line if it is not well-formed XML."""
+    data, skipped = _content(path)
     root: list[Element] = []
     stack: list[Element] = []
     pieces: dict[Element, list[str]] = {}
@@ -117,11 +111,45 @@ def parse_xml(path: Path) -> Element:
     parser.StartElementHandler = start
     parser.EndElementHandler = end
     parser.CharacterDataHandler = lambda text: pieces.setdefault(stack[-1], []).append(text)
-    try:
+    with _model_errors(path, skipped):
         parser.Parse(data, True)
+    return root[0]
+
+
+def root_tag(path: Path) -> str:
+    """The tag of a file's root element. Reads no further, so errors behind it are not found."""
+    data, skipped = _content(path)
+    tags: list[str] = []
+    parser = expat.ParserCreate()
+    parser.StartElementHandler = lambda tag, attributes: tags.append(tag)
+    with _model_errors(path, skipped):
+        for line in data.splitlines(keepends=True):
+            parser.Parse(line)
+            if tags:
+                return tags[0]
+        parser.Parse(b"", True)  # raises: there is no element
+    raise AssertionError
+
+
+def _content(path: Path) -> tuple[bytes, int]:
+    """What expat can read of a file, and the number of lines left out before it."""
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise ModelError(f"{path}: the file cannot be read ({error.strerror}).") from None
+    if not data.strip():
+        raise ModelError(f"{path}: the file is empty.")
+    # blank lines before the XML declaration and zeros at the end: wrong, but found in popular robots
+    skipped = data[: len(data) - len(data.lstrip())].count(b"\n")
+    return data.strip().rstrip(b"\0"), skipped
+
+
+@contextmanager
+def _model_errors(path: Path, skipped: int) -> Iterator[None]:
+    try:
+        yield
     except expat.ExpatError as error:
         what = expat.ErrorString(error.code)
         raise ModelError(f"{path}:{error.lineno + skipped}: the file is not well-formed XML: {what}.") from None
     except (ValueError, LookupError) as error:  # an encoding that Python does not know
         raise ModelError(f"{path}:1: the file cannot be decoded: {error}.") from None
-    return root[0]

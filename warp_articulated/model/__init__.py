@@ -1,5 +1,6 @@
 """The description of one environment: a forest of links with joints, shapes and drives."""
 
+from .assemble import assemble
 from .description import (
     NQ,
     NV,
@@ -12,7 +13,6 @@ from .description import (
     ModelError,
     Shape,
     ShapeType,
-    assemble,
 )
 
 __all__ = [

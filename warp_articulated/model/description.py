@@ -1,16 +1,16 @@
 """The description of one environment: a forest of links, their joints, shapes and drives, as plain numpy.
 
-Importers (urdf.py, mjcf.py) make a list of `Body` and `Shape` records and hand them to `assemble`, which orders,
-checks and packs them into an immutable `Model`. Everything device-side is made from a `Model` by the Simulator.
+Importers (urdf.py, mjcf.py) make a list of `Body` and `Shape` records and pass them to `assemble`, which orders, checks
+and packs them into an immutable `Model`. Everything on a device is made from a `Model` by the Simulator.
 
-Conventions: SI units, z up, quaternions xyzw. Link i hangs on one joint from link `parent[i]` (-1: the world).
-The joint's frame stands at `joint_pos`, `joint_quat` in the parent link; at q = 0 the link's frame coincides with it.
+Conventions: SI units, z up, quaternions xyzw. One joint connects link i to link `parent[i]` (-1: the world). The
+joint's frame is at `joint_pos`, `joint_quat` in the parent link; at q = 0 the link's frame coincides with it.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from enum import IntEnum
 
@@ -24,7 +24,7 @@ class ModelError(ValueError):
 
 
 class JointType(IntEnum):
-    """How a link moves against its parent."""
+    """How a link moves relative to its parent."""
 
     FREE = 0  # q: position, quaternion; qd: linear velocity of the link's origin, angular velocity; world axes
     REVOLUTE = 1
@@ -37,7 +37,7 @@ NV = {JointType.FREE: 6, JointType.REVOLUTE: 1, JointType.PRISMATIC: 1, JointTyp
 
 
 class ShapeType(IntEnum):
-    """In a collision pair the lower type stands first."""
+    """In a collision pair the lower type comes first."""
 
     SPHERE = 0  # size: radius
     CAPSULE = 1  # size: radius, half length of the cylindrical part; along its z axis
@@ -48,7 +48,7 @@ class ShapeType(IntEnum):
 
 
 class DriveType(IntEnum):
-    """What a drive makes of its control u."""
+    """How a drive turns its control u into a force tau."""
 
     TORQUE = 0  # tau = gear u, clipped to the effort limit
     POSITION = 1  # tau = kp (gear u - q) - kd qd
@@ -57,7 +57,7 @@ class DriveType(IntEnum):
 
 @dataclass
 class Body:
-    """One link and the joint it hangs on, as an importer found them. Per-joint numbers hold for each of its dofs."""
+    """One link and the joint to its parent, as an importer found them. Per-joint numbers apply to each of its dofs."""
 
     name: str
     parent: int
@@ -78,7 +78,9 @@ class Body:
     upper: float = np.inf
     order: int = -1  # place of the joint in q; -1: the place of the body in the list
     q0: np.ndarray | None = None  # default joint position; None: zero, or the joint's frame for a free joint
-    frame_pos: np.ndarray = field(default_factory=lambda: np.zeros(3))  # the file's body frame, seen from the link's
+    frame_pos: np.ndarray = field(
+        default_factory=lambda: np.zeros(3)
+    )  # origin of the file's body frame in the link's frame
 
 
 @dataclass(frozen=True)
@@ -95,14 +97,14 @@ class Shape:
     friction: float = 1.0
     restitution: float = 0.0
     color: tuple[float, float, float, float] | None = None
-    collide: bool = True  # False: only to be looked at
+    collide: bool = True  # False: only visible
     vertices: np.ndarray | None = None  # (n, 3) hull corners of a mesh, in the shape's frame
     faces: np.ndarray | None = None  # (m, 3) hull triangles of a mesh, counter-clockwise seen from outside
 
 
 @dataclass(frozen=True)
 class Drive:
-    """What turns one entry of the control u into a force on one joint."""
+    """Turns one entry of the control u into a force on one joint."""
 
     joint: str
     type: DriveType = DriveType.TORQUE
@@ -178,13 +180,13 @@ class Model:
         return len(self.link_names)
 
     def joint_q(self, name: str) -> slice:
-        """Where joint `name` stands in q."""
+        """Entries of joint `name` in q."""
         link = self._link_of_joint(name)
         start = int(self.q_start[link])
         return slice(start, start + NQ[JointType(self.joint_type[link])])
 
     def joint_v(self, name: str) -> slice:
-        """Where joint `name` stands in qd."""
+        """Entries of joint `name` in qd."""
         link = self._link_of_joint(name)
         start = int(self.v_start[link])
         return slice(start, start + NV[JointType(self.joint_type[link])])
@@ -213,7 +215,7 @@ class Model:
                 u[k] = q[self.q_start[link]] / self.gear[k]
         if u.shape != self.u0.shape:
             raise ModelError(f"{self.name}: u0 has {u.size} entries, the model has {self.nu} drives.")
-        return replace(self, q0=_frozen(q), u0=_frozen(u))
+        return replace(self, q0=frozen(q), u0=frozen(u))
 
     def save(self, path: str | os.PathLike) -> None:
         """Write the model as one .npz file, meshes included; `load` reads it back to the last bit."""
@@ -223,7 +225,7 @@ class Model:
 
     @staticmethod
     def load(path: str | os.PathLike) -> Model:
-        """The model of a file that `save` wrote; wa.load reads it too, and many other kinds of file."""
+        """The model of a file that `save` wrote; wa.load reads such files and many other kinds."""
         from .file import load_model
 
         return load_model(path)
@@ -240,120 +242,8 @@ class Model:
         )
 
 
-def _frozen(a, dtype=float) -> np.ndarray:
+def frozen(a, dtype=float) -> np.ndarray:
+    """A copy that cannot be written to."""
     a = np.array(a, dtype=dtype)
     a.setflags(write=False)
     return a
-
-
-def assemble(
-    name: str,
-    bodies: Sequence[Body],
-    shapes: Sequence[Shape] = (),
-    drives: Sequence[Drive] = (),
-    *,
-    exclude: Iterable[tuple[str, str]] = (),
-    pairs: Sequence[tuple[int, int, float, float]] | None = None,
-    gravity=(0.0, 0.0, -9.81),
-    merged: Iterable[tuple[str, str]] = (),
-    notes: Iterable[str] = (),
-) -> Model:
-    """Pack bodies (parents first), shapes and drives into a Model, after checking that it can be simulated.
-
-    exclude: pairs of body names that never collide.
-    pairs: (shape, shape, friction, restitution) if the file itself says what collides; otherwise every supported
-        pair of shapes on different, not adjacent links, with geometric means of friction and larger restitution.
-    """
-    from .pairs import order_pairs, shape_pairs
-    from .validate import check_bodies
-
-    if not bodies:
-        raise ModelError(f"{name}: there is no moving link, so there is nothing to simulate.")
-    doubts = check_bodies(name, bodies)
-    count = len(bodies)
-    order = sorted(range(count), key=lambda i: (bodies[i].order if bodies[i].order >= 0 else i, i))
-    q_start, v_start = np.zeros(count, int), np.zeros(count, int)
-    joint_of_link = np.zeros(count, int)
-    nq = nv = 0
-    for place, i in enumerate(order):
-        joint_of_link[i], q_start[i], v_start[i] = place, nq, nv
-        nq += NQ[bodies[i].joint_type]
-        nv += NV[bodies[i].joint_type]
-
-    dof = {key: np.zeros(nv) for key in ("armature", "damping", "stiffness", "spring_ref", "frictionloss")}
-    dof |= {"lower": np.full(nv, -np.inf), "upper": np.full(nv, np.inf)}
-    q0 = np.zeros(nq)
-    for i, body in enumerate(bodies):
-        at = slice(v_start[i], v_start[i] + NV[body.joint_type])
-        for key, values in dof.items():
-            values[at] = getattr(body, key)
-        q0[q_start[i] : q_start[i] + NQ[body.joint_type]] = _default_position(body)
-
-    joint_names = tuple(bodies[i].joint_name for i in order)
-    place_of = {joint: k for k, joint in enumerate(joint_names)}
-    for drive in drives:
-        if drive.joint not in place_of:
-            raise ModelError(
-                f"{name}: drive {drive.name!r} acts on joint {drive.joint!r}, which is not a moving joint."
-            )
-    drives = sorted(drives, key=lambda d: place_of[d.joint])
-    driven = [order[place_of[d.joint]] for d in drives]
-    u0 = []
-    for drive, i in zip(drives, driven):
-        if NV[bodies[i].joint_type] != 1:
-            raise ModelError(
-                f"{name}: drive {drive.name!r} acts on joint {drive.joint!r}, "
-                "but only revolute and prismatic joints can be driven."
-            )
-        hold = q0[q_start[i]] / drive.gear if drive.type == DriveType.POSITION else 0.0
-        u0.append(hold if drive.u0 is None else drive.u0)
-
-    notes = [*notes, *doubts]
-    if pairs is None:
-        pairs = shape_pairs(bodies, shapes, exclude, notes)
-    else:
-        pairs = order_pairs(shapes, pairs, notes)
-    return Model(
-        name=name,
-        link_names=tuple(b.name for b in bodies),
-        joint_names=joint_names,
-        parent=_frozen([b.parent for b in bodies], int),
-        joint_of_link=_frozen(joint_of_link, int),
-        joint_type=_frozen([int(b.joint_type) for b in bodies], int),
-        joint_pos=_frozen([b.pos for b in bodies]),
-        joint_quat=_frozen([b.quat / np.linalg.norm(b.quat) for b in bodies]),
-        axis=_frozen([b.axis / np.linalg.norm(b.axis) for b in bodies]),
-        frame_pos=_frozen([b.frame_pos for b in bodies]),
-        mass=_frozen([b.mass for b in bodies]),
-        com=_frozen([b.com for b in bodies]),
-        inertia=_frozen([b.inertia for b in bodies]),
-        q_start=_frozen(q_start, int),
-        v_start=_frozen(v_start, int),
-        drive_dof=_frozen([v_start[i] for i in driven], int),
-        drive_type=_frozen([int(d.type) for d in drives], int),
-        gear=_frozen([d.gear for d in drives]),
-        kp=_frozen([d.kp for d in drives]),
-        kd=_frozen([d.kd for d in drives]),
-        effort=_frozen([d.effort for d in drives]),
-        drive_names=tuple(d.name or d.joint for d in drives),
-        shapes=tuple(shapes),
-        pairs=_frozen([p[:2] for p in pairs], int).reshape(-1, 2),
-        pair_friction=_frozen([p[2] for p in pairs]),
-        pair_restitution=_frozen([p[3] for p in pairs]),
-        gravity=_frozen(gravity),
-        q0=_frozen(q0),
-        u0=_frozen(u0),
-        merged=tuple(merged),
-        notes=tuple(notes),
-        **{key: _frozen(values) for key, values in dof.items()},
-    )
-
-
-def _default_position(body: Body) -> np.ndarray:
-    if body.q0 is not None:
-        return np.asarray(body.q0, float)
-    if body.joint_type == JointType.FREE:
-        return np.concatenate([body.pos, body.quat / np.linalg.norm(body.quat)])
-    if body.joint_type == JointType.SPHERICAL:
-        return np.array([0.0, 0.0, 0.0, 1.0])
-    return np.zeros(1)

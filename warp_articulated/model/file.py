@@ -1,6 +1,6 @@
-"""A Model as one .npz file: plain arrays and strings, no pickle, the same bits back.
+"""A Model as one .npz file: plain arrays and strings, no pickle, restored to the last bit.
 
-`model.save(path)` writes it and `load(path)` reads it; a trajectory file (trajectory.py) carries its model too.
+`model.save(path)` writes it and `load(path)` reads it; a trajectory file (trajectory.py) holds its model too.
 Fields of the Model are stored as "model.<field>"; those of its shapes as columns "model.shape.<field>".
 """
 
@@ -49,7 +49,7 @@ def load_model(path: str | os.PathLike) -> Model:
 
 
 def read_arrays(path: Path, prefix: str = "") -> dict[str, np.ndarray]:
-    """The arrays of an .npz file whose names start so, or an error that says what is wrong with the file."""
+    """The arrays of an .npz file whose names start with `prefix`, or an error that says what is wrong with the file."""
     try:
         with np.load(path, allow_pickle=False) as file:
             return {name: file[name] for name in file.files if name.startswith(prefix)}
@@ -74,7 +74,7 @@ def model_arrays(model: Model) -> dict[str, Any]:
 
 
 def model_from_arrays(arrays: Mapping[str, np.ndarray], where: str) -> Model:
-    """The model of what model_arrays gave; `where` names the file in errors."""
+    """The model of the arrays that model_arrays returned; `where` names the file in errors."""
     values = {name.removeprefix(_PREFIX): array for name, array in arrays.items() if name.startswith(_PREFIX)}
     if "version" not in values:
         raise ModelError(f"{where}: there is no model in this file; Model.save and Trajectory.save write such files.")
@@ -103,15 +103,15 @@ def _check_shapes(values: Mapping[str, np.ndarray], where: str) -> None:
     lengths: dict[str, int] = {}
     for name, letters in _SHAPES.items():
         array = values[name]
-        meant = tuple(int(c) if c.isdigit() else lengths.get(c) for c in letters)
-        same = len(meant) == array.ndim and all(m in (None, n) for m, n in zip(meant, array.shape))
+        expected = tuple(int(c) if c.isdigit() else lengths.get(c) for c in letters)
+        same = len(expected) == array.ndim and all(m in (None, n) for m, n in zip(expected, array.shape))
         if not same or (name not in _STRINGS and array.dtype.kind not in "if"):
             raise ModelError(f"{where}: the model's {name} has shape {array.shape}, which does not fit the rest of it.")
         lengths |= {c: n for c, n in zip(letters, array.shape) if not c.isdigit()}
 
 
 def _shape_columns(shapes: tuple[Shape, ...]) -> dict[str, np.ndarray]:
-    """One array per field; arrays of varying length are joined, with their lengths beside them (-1: None)."""
+    """One array per field; arrays of varying length are joined, with their lengths in another array (-1: None)."""
     columns = {
         "type": np.array([int(s.type) for s in shapes], int),
         "link": np.array([s.link for s in shapes], int),

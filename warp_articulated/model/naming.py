@@ -24,7 +24,7 @@ _U = {
 
 
 def q_entries(model: Model) -> list[tuple[str, str]]:
-    """(name, unit) of each entry of q: the joint's name, with ".x" to ".qw" behind it where it has several."""
+    """(name, unit) of each entry of q: the joint's name, followed by ".x" to ".qw" if it has several."""
     return _joint_entries(model, _Q)
 
 
@@ -34,7 +34,7 @@ def qd_entries(model: Model) -> list[tuple[str, str]]:
 
 
 def u_entries(model: Model) -> list[tuple[str, str]]:
-    """(name, unit) of each entry of u; behind a gear it is the unit of gear times u."""
+    """(name, unit) of each entry of u; with a gear it is the unit of gear times u."""
     kinds = {int(v): JointType(model.joint_type[i]) for i, v in enumerate(model.v_start)}
     entries = []
     for k, name in enumerate(model.drive_names):

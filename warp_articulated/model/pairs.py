@@ -10,7 +10,7 @@ import numpy as np
 if TYPE_CHECKING:
     from .description import Body, Shape
 
-# Contact points that a pair of shape types (model.ShapeType) can make at most; what is not here is not supported.
+# Largest number of contact points of a pair of shape types (model.ShapeType). Pairs not listed are not supported.
 SPHERE, CAPSULE, BOX, CYLINDER, MESH, PLANE = range(6)
 SLOTS = {
     (SPHERE, PLANE): 1, (CAPSULE, PLANE): 2, (BOX, PLANE): 8, (CYLINDER, PLANE): 5, (MESH, PLANE): 8,
@@ -44,7 +44,7 @@ def shape_pairs(
 def order_pairs(
     shapes: Sequence[Shape], pairs: Iterable[tuple[int, int, float, float]], notes: list[str]
 ) -> list[tuple[int, int, float, float]]:
-    """Put the lower shape type first and leave out (with a note) what the collision stage cannot do."""
+    """Put the lower shape type first and leave out (with a note) pairs that the collision stage does not support."""
     kept: list[tuple[int, int, float, float]] = []
     dropped: dict[str, int] = {}
     for a, b, friction, restitution in pairs:

@@ -82,6 +82,6 @@ def _shape(shape: Shape) -> str:
         text += f" of {0 if shape.vertices is None else len(shape.vertices)} vertices"
     elif kind in _SIZES:
         size = np.asarray(shape.size, float).copy()
-        size[0 if kind == ShapeType.BOX else 1 :] *= 2  # stored as halves, read as lengths
+        size[0 if kind == ShapeType.BOX else 1 :] *= 2  # stored as half lengths, printed as lengths
         text += " " + _SIZES[kind].format(*size)
     return text if shape.collide else text + " (only visible)"

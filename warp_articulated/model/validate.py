@@ -1,7 +1,7 @@
-"""Checks of what importers are asked for, and that a list of bodies can be simulated, made once for every Model.
+"""Checks of importers' options, and that a list of bodies can be simulated, made once for every Model.
 
-Refused is what has no meaning or no solution. What is only unlikely in a real robot, and that Pinocchio, PyBullet
-and MuJoCo load as well, is used as given and becomes a note of the model.
+Input without a meaning or a solution is refused. Input that is only unlikely in a real robot, and that Pinocchio,
+PyBullet and MuJoCo load as well, is used as given and becomes a note of the model.
 """
 
 from __future__ import annotations
@@ -11,30 +11,30 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ..geometry.rotations import quat_to_matrix
-from .description import NQ, WORLD, Body, JointType, ModelError
+from ..geometry import kinematics  # the module: it imports this package, too
+from .description import NQ, WORLD, Body, JointType, Model, ModelError
 
-# Real files are rounded to a few digits: a thousandth of the largest moment is forgiven without a word.
+# Real files are rounded to a few digits: a thousandth of the largest moment is accepted without a note.
 TRIANGLE_TOLERANCE = 1e-3
 NEGATIVE_TOLERANCE = 1e-6
 
 
 def check_flags(path: object, **flags: bool | None) -> None:
-    """Refuse words and numbers as options of an importer that are on or off: "false" would count as on."""
+    """Refuse strings and numbers for options of an importer that are on or off: "false" would count as on."""
     for name, value in flags.items():
         if value is not None and not isinstance(value, (bool, np.bool_)):
             raise ModelError(f"{path}: {name}={value!r} must be True or False.")
 
 
 def check_bodies(name: str, bodies: Sequence[Body]) -> list[str]:
-    """Raise ModelError for bodies that cannot be simulated; return notes (sentences) on doubtful ones."""
+    """Raise ModelError for bodies that cannot be simulated; return notes on doubtful ones."""
     _check_names(name, bodies)
     notes: list[str] = []
     thin: list[str] = []
     for i, body in enumerate(bodies):
         where = f"{name}: link {body.name!r}"
         if body.parent >= i or body.parent < WORLD:
-            raise ModelError(f"{where} hangs on link number {body.parent}; a parent must come earlier, or be -1.")
+            raise ModelError(f"{where} has parent {body.parent}; a parent must come earlier, or be -1.")
         _check_numbers(where, body)
         _check_joint(f"{name}: joint {body.joint_name!r}", body)
         if _check_inertia(where, body):
@@ -45,7 +45,6 @@ def check_bodies(name: str, bodies: Sequence[Body]) -> list[str]:
             "the sum of the others), which no real body does; it is used as given."
         )
     _check_massless_leaves(name, bodies)
-    _check_resistance(name, bodies)
     return notes
 
 
@@ -83,15 +82,17 @@ def _check_numbers(where: str, body: Body) -> None:
 
 def _check_joint(where: str, body: Body) -> None:
     if body.joint_type == JointType.FREE and body.parent != WORLD:
-        raise ModelError(f"{where} is free but hangs on another link; a free joint can only stand on the world.")
+        raise ModelError(
+            f"{where} is free but its parent is another link; the parent of a free joint must be the world."
+        )
     if np.linalg.norm(body.quat) < 1e-9:
         raise ModelError(f"{where}: the quaternion of its frame is zero.")
     if body.joint_type in (JointType.REVOLUTE, JointType.PRISMATIC) and np.linalg.norm(body.axis) < 1e-9:
-        raise ModelError(f"{where}: its axis is zero; it must point somewhere.")
+        raise ModelError(f"{where}: its axis is zero; it must have a direction.")
     if math.isnan(body.lower) or math.isnan(body.upper) or body.lower > body.upper:
         raise ModelError(
             f"{where}: the lower limit {body.lower:g} is above the upper limit {body.upper:g}; swap them, or leave "
-            "them out if it should turn freely."
+            "them out if the joint has no limits."
         )
 
 
@@ -105,7 +106,7 @@ def _check_inertia(where: str, body: Body) -> bool:
 
 
 def inertia_problem(inertia: np.ndarray) -> str:
-    """Why no simulation can use this inertia (3, 3), as a sentence; empty if it is usable."""
+    """Why this inertia (3, 3) cannot be simulated; empty if it can."""
     inertia = np.asarray(inertia, float)
     size = np.abs(inertia).max()
     if np.abs(inertia - inertia.T).max() > 1e-9 * size:
@@ -113,7 +114,7 @@ def inertia_problem(inertia: np.ndarray) -> str:
     low, middle, high = np.linalg.eigvalsh(inertia)
     if low < -max(NEGATIVE_TOLERANCE * size, 1e-15):
         return (
-            f"the inertia has a negative principal moment, so it would turn against the torque; the principal moments "
+            f"the inertia has a negative principal moment, so it would turn against a torque; the principal moments "
             f"are {low:.4g}, {middle:.4g} and {high:.4g} kg m^2 and must not be negative."
         )
     return ""
@@ -129,18 +130,18 @@ def _check_massless_leaves(name: str, bodies: Sequence[Body]) -> None:
             )
 
 
-def _check_resistance(name: str, bodies: Sequence[Body]) -> None:
+def check_resistance(model: Model) -> None:
     """Articulated inertias at q0 (Featherstone, RBDA 7.3): each joint's D = S^T IA S + armature must be positive.
 
-    World axes; the 6 x 6 inertias [[I, m c], [-m c, m]] are about each link's own origin.
+    World axes; the 6 x 6 inertias [[I, m c], [-m c, m]] are about each link's origin.
     """
-    rotation, origin = _pose(bodies)
-    inertia = [_spatial_inertia(b, R) for b, R in zip(bodies, rotation, strict=True)]
-    for i in reversed(range(len(bodies))):
-        body, IA = bodies[i], inertia[i]
-        S = _subspace(body, rotation[i])
+    rotation, origin = kinematics.link_transforms(model, model.q0)
+    inertia = [_spatial_inertia(model, i, rotation[i]) for i in range(model.num_links)]
+    for i in reversed(range(model.num_links)):
+        IA, S = inertia[i], _subspace(model, i, rotation[i])
         U = IA @ S
-        D = S.T @ U + body.armature * np.eye(S.shape[1])
+        dofs = slice(model.v_start[i], model.v_start[i] + S.shape[1])
+        D = S.T @ U + np.diag(model.armature[dofs])
         diagonal = np.diag(D)
         # below this it is rounding of the sums above, not inertia
         if diagonal.min() <= 1e-13 * max(np.abs(IA).max(), 1e-6):
@@ -150,57 +151,36 @@ def _check_resistance(name: str, bodies: Sequence[Body]) -> None:
             weakest = np.linalg.eigvalsh(D * np.outer(scale, scale)).min()
         if weakest < 1e-10:
             raise ModelError(
-                f"{name}: nothing resists joint {body.joint_name!r}: link {body.name!r} and what hangs on it have no "
-                "inertia in one of its directions; give the link a mass and an inertia, or the joint an armature."
+                f"{model.name}: nothing resists joint {model.joint_names[model.joint_of_link[i]]!r}: link "
+                f"{model.link_names[i]!r} and the links it carries have no inertia in one of its directions; give the "
+                "link a mass and an inertia, or the joint an armature."
             )
-        if body.parent != WORLD:
+        parent = model.parent[i]
+        if parent != WORLD:
             IA = IA - U @ np.linalg.solve(D, U.T)
             shift = np.eye(6)  # motion of the link's origin from the motion of the parent's origin
-            shift[3:, :3] = -_cross(origin[i] - origin[body.parent])
-            inertia[body.parent] = inertia[body.parent] + shift.T @ IA @ shift
+            shift[3:, :3] = -_cross(origin[i] - origin[parent])
+            inertia[parent] = inertia[parent] + shift.T @ IA @ shift
 
 
-def _pose(bodies: Sequence[Body]) -> tuple[list[np.ndarray], list[np.ndarray]]:
-    rotation: list[np.ndarray] = []
-    origin: list[np.ndarray] = []
-    for body in bodies:
-        R, p = (np.eye(3), np.zeros(3)) if body.parent == WORLD else (rotation[body.parent], origin[body.parent])
-        p, R = p + R @ body.pos, R @ quat_to_matrix(body.quat)
-        if body.q0 is not None:
-            q = np.asarray(body.q0, float)
-            axis = body.axis / max(np.linalg.norm(body.axis), 1e-9)
-            if body.joint_type == JointType.FREE:
-                p, R = q[:3], quat_to_matrix(q[3:])
-            elif body.joint_type == JointType.SPHERICAL:
-                R = R @ quat_to_matrix(q)
-            elif body.joint_type == JointType.REVOLUTE:
-                R = R @ quat_to_matrix(np.append(axis * np.sin(q[0] / 2), np.cos(q[0] / 2)))
-            else:
-                p = p + R @ axis * q[0]
-        rotation.append(R)
-        origin.append(p)
-    return rotation, origin
-
-
-def _spatial_inertia(body: Body, R: np.ndarray) -> np.ndarray:
-    c = _cross(R @ body.com)
+def _spatial_inertia(model: Model, i: int, R: np.ndarray) -> np.ndarray:
+    mass, c = model.mass[i], _cross(R @ model.com[i])
     full = np.zeros((6, 6))
-    full[:3, :3] = R @ body.inertia @ R.T - body.mass * c @ c
-    full[:3, 3:], full[3:, :3] = body.mass * c, -body.mass * c
-    full[3:, 3:] = body.mass * np.eye(3)
+    full[:3, :3] = R @ model.inertia[i] @ R.T - mass * c @ c
+    full[:3, 3:], full[3:, :3] = mass * c, -mass * c
+    full[3:, 3:] = mass * np.eye(3)
     return full
 
 
-def _subspace(body: Body, R: np.ndarray) -> np.ndarray:
+def _subspace(model: Model, i: int, R: np.ndarray) -> np.ndarray:
     """(6, nv) motion of the link's origin per unit qd: angular rows first."""
-    if body.joint_type == JointType.FREE:
+    kind = model.joint_type[i]
+    if kind == JointType.FREE:
         return np.eye(6)
-    if body.joint_type == JointType.SPHERICAL:
+    if kind == JointType.SPHERICAL:
         return np.eye(6)[:, :3]
-    axis = R @ body.axis / np.linalg.norm(body.axis)
-    zero = np.zeros(3)
-    column = (axis, zero) if body.joint_type == JointType.REVOLUTE else (zero, axis)
-    return np.concatenate(column)[:, None]
+    axis, zero = R @ model.axis[i], np.zeros(3)
+    return np.concatenate((axis, zero) if kind == JointType.REVOLUTE else (zero, axis))[:, None]
 
 
 def _cross(v: np.ndarray) -> np.ndarray:

@@ -1,15 +1,8 @@
-"""Vectors seen from a robot's body, for observations and rewards."""
+"""Orientations of a robot's body, for observations and rewards."""
 
 from __future__ import annotations
 
 import torch
-
-
-def to_body(quat: torch.Tensor, vector: torch.Tensor) -> torch.Tensor:
-    """World vectors (n, ..., 3) in the axes of bodies whose unit quaternions (n, ..., 4) are xyzw."""
-    axis, w = quat[..., :3], quat[..., 3:]
-    turned = 2.0 * torch.linalg.cross(vector, axis)
-    return vector + w * turned + torch.linalg.cross(turned, axis)
 
 
 def uprightness(quat: torch.Tensor) -> torch.Tensor:

@@ -9,8 +9,9 @@ import numpy as np
 import torch
 
 from ..device import checks
+from ..geometry.rotations import rotate_back
 from ..importers.loading import load
-from .axes import leaning, to_body, uprightness
+from .axes import leaning, uprightness
 from .env import Env
 from .random import Random
 from .state import State
@@ -91,7 +92,7 @@ class LaikagoStand(Env):
     def trunk(self, state: State) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
         """(n, 3) each, in body axes: velocity, m/s, angular velocity, rad/s, and the world's vertical."""
         world = torch.cat([state.qd[:, :6], self._up.expand(len(state), 3)], 1).view(-1, 3, 3)
-        velocity, spin, up = to_body(state.q[:, None, 3:7], world).unbind(1)
+        velocity, spin, up = rotate_back(state.q[:, None, 3:7], world).unbind(1)
         return velocity, spin, up
 
 

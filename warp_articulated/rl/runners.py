@@ -5,8 +5,9 @@ from __future__ import annotations
 import torch
 
 from ..device import checks
+from ..geometry.rotations import rotate_back
 from ..importers.loading import load
-from .axes import to_body, uprightness
+from .axes import uprightness
 from .env import Env
 from .random import Random
 from .state import State
@@ -90,7 +91,7 @@ class Ant(Runner):
 
     def observe(self, state: State) -> torch.Tensor:
         q, qd = state.q, state.qd
-        spin = to_body(q[:, 3:7], qd[:, 3:6])
+        spin = rotate_back(q[:, 3:7], qd[:, 3:6])
         return torch.cat([q[:, 2:3], q[:, 6:7], q[:, 3:6], q[:, 7:], qd[:, :3], spin, qd[:, 6:]], 1)
 
     def control(self, state: State, action: torch.Tensor) -> torch.Tensor:

@@ -1,4 +1,4 @@
-"""What a film shows of a trajectory: which rows become frames, and which environments. For USD, GIF and HTML."""
+"""Which rows and environments of a trajectory a film shows. For USD, GIF and HTML."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ..model import Model
 
 
 def frame_rows(num_rows: int, dt: float, fps: float) -> np.ndarray:
-    """Which rows of a trajectory with time step dt (s) are nearest to the frames of a film, (frames,) int."""
+    """Rows of a trajectory with time step dt (s) that are nearest to the frames of a film, (frames,) int."""
     if not dt > 0.0 or not np.isfinite(dt):
         raise ValueError(f"dt is {dt}; it must be a positive number of seconds.")
     if not fps > 0.0 or not np.isfinite(fps):

@@ -1,4 +1,4 @@
-"""How a batch is shown: where environments stand, which colours links have, and where the camera stands.
+"""How a batch is shown: places of environments, colours of links, and the camera.
 
 Shared by the USD export and the ray caster, so that both show the same scene.
 """
@@ -10,7 +10,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ..geometry.kinematics import batch_link_poses, rotate, shape_poses
+from ..geometry.kinematics import batch_link_poses, shape_poses
+from ..geometry.rotations import quat_to_matrix
 from ..importers.meshes import convex_hull
 from ..model import WORLD, Model, Shape, ShapeType
 
@@ -42,7 +43,7 @@ class Camera:
 
 
 def shape_color(model: Model, shape: Shape) -> tuple[float, float, float]:
-    """The shape's own colour, or one that tells its link's depth in the tree. sRGB, 0 to 1."""
+    """The shape's colour; if it has none, one that shows its link's depth in the tree. sRGB, 0 to 1."""
     if shape.color is not None:
         r, g, b = (min(max(float(c), 0.0), 1.0) for c in shape.color[:3])
         return r, g, b
@@ -55,7 +56,7 @@ def shape_color(model: Model, shape: Shape) -> tuple[float, float, float]:
 
 
 def srgb_to_linear(color: Sequence[float]) -> np.ndarray:
-    """The light (..., 3) that a colour as one picks it, sRGB from 0 to 1, stands for: what renderers compute with."""
+    """Linear light (..., 3), with which renderers compute, from sRGB colours, 0 to 1."""
     srgb = np.asarray(color, float)
     return np.where(srgb <= 0.04045, srgb / 12.92, ((srgb + 0.055) / 1.055) ** 2.4)
 
@@ -68,12 +69,11 @@ def is_ground(shape: Shape) -> bool:
     """True for a horizontal plane on the world: all environments of a picture share it."""
     if shape.type != ShapeType.PLANE or shape.link != WORLD:
         return False
-    normal = rotate(np.asarray(shape.quat, float) / np.linalg.norm(shape.quat), np.array([0.0, 0.0, 1.0]))
-    return bool(normal[2] > 1.0 - 1e-6)
+    return bool(quat_to_matrix(shape.quat)[2, 2] > 1.0 - 1e-6)
 
 
 def grid_offsets(count: int, spacing: float) -> np.ndarray:
-    """Where `count` environments stand, (count, 3) m: rows of a square grid around the origin, `spacing` apart."""
+    """Places of `count` environments, (count, 3) m: rows of a square grid around the origin, `spacing` apart."""
     columns = int(np.ceil(np.sqrt(count)))
     rows = int(np.ceil(count / columns))
     index = np.arange(count)
@@ -82,7 +82,7 @@ def grid_offsets(count: int, spacing: float) -> np.ndarray:
 
 
 def automatic_spacing(model: Model, q: np.ndarray) -> float:
-    """Distance in m between robots at q (n, nq) that looks like a crowd: the median robot's width and a gap."""
+    """Distance in m between robots at q (n, nq): the median robot's width and a small gap."""
     origins, quats = batch_link_poses(model, q)
     low = np.full((len(q), 2), np.inf)
     high = -low
@@ -129,7 +129,7 @@ def frame_camera(
     margin: float = 1.1,
     height: float = 0.5,
 ) -> Camera:
-    """The nearest camera looking along `direction` that sees all points (n, 3) m, with a little air around them.
+    """The nearest camera looking along `direction` that sees all points (n, 3) m, with a small margin around them.
 
     height: share of the free vertical space that is left above the points.
     """

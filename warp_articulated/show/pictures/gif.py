@@ -13,7 +13,8 @@ import numpy as np
 from PIL import Image
 
 from ...files import check_output_path, replace_when_done
-from ...geometry.kinematics import batch_link_poses, rotate
+from ...geometry.kinematics import batch_link_poses
+from ...geometry.rotations import rotate
 from ...model import Model
 from ...progress import Progress
 from ..film import select
@@ -24,7 +25,7 @@ from .render import automatic_camera, bulk_of, check_size, check_spacing, front_
 
 QUALITY = Quality(samples=2, shadow_rays=2, sky_rays=1)  # a palette hides the grain that this leaves
 MIN_FPS, MAX_FPS = 0.01, 50.0
-FRAMED = 24  # frames that the camera looks at to find where robots go
+FRAMED = 24  # frames from which the camera is placed
 PALETTE_FRAMES = 6
 CALM = 0.25  # s, width of the filter that keeps a following camera from shaking
 
@@ -50,13 +51,13 @@ def render_gif(
 
     Args:
         qs: joint positions, (T, nq) or (T, num_envs, nq), numpy, torch or Warp.
-        fps: frames per second, up to 50: viewers slow down what is faster. Frames last whole hundredths of a second;
+        fps: frames per second, up to 50: viewers slow down faster films. Frames last whole hundredths of a second;
             at rates that do not divide 100 some last one longer, so that the film keeps real time.
         dt: time between rows of qs in s; frames then take the nearest rows. None: every row is a frame.
         env_ids: which environments to show; None: all.
         size: width and height in pixels.
         camera: where to look from; None: a view that holds the whole motion, as `render` chooses it for one picture.
-        spacing: distance in m between neighbouring environments; None: as near as they fit in the first frame.
+        spacing: distance in m between neighbouring environments; None: as close as they fit in the first frame.
         follow: move the camera with the median robot's centre of mass in x and y, smoothly.
         device: Warp device that casts the rays; None: Warp's current device.
         progress: called as progress(done, total) after every frame.
@@ -88,7 +89,7 @@ def render_gif(
 
 
 def frame_delays(count: int, fps: float) -> list[int]:
-    """How long each frame is shown, in 1/100 s: whole numbers whose sums stay within half a one of real time."""
+    """How long each frame is shown, in 1/100 s: whole numbers whose sums stay within 0.5 of real time."""
     ends = np.floor(100.0 * np.arange(count + 1) / fps + 0.5).astype(int)
     return np.diff(ends).tolist()
 
@@ -120,7 +121,7 @@ def _centres_of_mass(model: Model, q: np.ndarray) -> np.ndarray:
 def _cameras(
     scene: RayScene, frames: np.ndarray, shifts: np.ndarray, size: tuple[int, int], camera: Camera | None
 ) -> list[Camera]:
-    """One camera for every frame, all of them the same but for the shifts (frames, 3) m; sets ground and haze too."""
+    """One camera for every frame, equal except for the shifts (frames, 3) m; also sets ground and haze."""
     corners = []
     for k in _spread(len(frames), FRAMED):
         scene.pose(frames[k])
@@ -149,7 +150,7 @@ def _spread(count: int, wish: int) -> list[int]:
 
 
 def _write_header(file: BinaryIO, size: tuple[int, int], palette: np.ndarray) -> None:
-    """GIF89a: the screen, a palette of 256 for all frames, and the note that the film repeats forever."""
+    """GIF89a: the screen, a palette of 256 for all frames, and the flag that the film repeats forever."""
     file.write(b"GIF89a" + struct.pack("<HHBBB", *size, 0xF7, 0, 0) + palette.tobytes())
     file.write(b"\x21\xff\x0bNETSCAPE2.0\x03\x01\x00\x00\x00")
 
@@ -163,12 +164,12 @@ def _write_frame(file: BinaryIO, delay: int, left: int, top: int, entries: np.nd
 
 
 def _compressed(entries: np.ndarray) -> bytes:
-    """LZW data of an image, cut out of the GIF that Pillow makes of it as a grey picture, whose entries it keeps."""
+    """LZW data of an image, extracted from the GIF that Pillow writes of it as a grey picture with the same entries."""
     memory = BytesIO()
     Image.fromarray(np.ascontiguousarray(entries)).save(memory, format="GIF", optimize=False, interlace=0)
     data = memory.getvalue()
-    at = 13 + 3 * 2 ** ((data[10] & 7) + 1)  # behind the header and its palette
-    while data[at] == 0x21:  # extensions: a label and blocks, each with its length before it
+    at = 13 + 3 * 2 ** ((data[10] & 7) + 1)  # after the header and its palette
+    while data[at] == 0x21:  # extensions: a label and blocks, each preceded by its length
         at += 2
         while data[at]:
             at += 1 + data[at]

@@ -1,7 +1,7 @@
-"""From true colours to the 256 of a GIF: a palette for a whole film, and a dither that leaves still pixels alone.
+"""From true colours to the 256 of a GIF: a palette for a whole film, and a dither that keeps unmoved pixels the same.
 
-Error diffusion would carry every motion into the rest of the picture, so that nothing could be left out of the next
-frame; an ordered dither depends on a pixel alone.
+Error diffusion would spread every motion over the rest of the picture, so that every frame would have to be complete.
+An ordered dither depends on a pixel alone.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ DITHER = 3.0  # levels of 255, peak to peak: about the distance of neighbours in
 
 
 def film_palette(frames: list[np.ndarray]) -> np.ndarray:
-    """(256, 3) uint8 colours for frames (height, width, 3) uint8; the last one, TRANSPARENT, stands for none.
+    """(256, 3) uint8 colours for frames (height, width, 3) uint8; the last one, TRANSPARENT, is not a colour.
 
     Rare colours count more than their area: a red ball in a grey world should stay red.
     """
     pixels = np.concatenate([f.reshape(-1, 3) for f in frames])
-    # cells of 4 levels, each with as many pixels as the square root of what it had
+    # cells of 4 levels, each weighted by the square root of its number of pixels
     cell = (pixels >> 2).astype(np.int64) @ np.array([4096, 64, 1])
     order = np.argsort(cell, kind="stable")
     _, start, count = np.unique(cell[order], return_index=True, return_counts=True)
@@ -75,7 +75,7 @@ class FrameCoder:
         )
         change = self._change.numpy()
         rows, columns = (np.flatnonzero((change != TRANSPARENT).any(axis=axis)) for axis in (1, 0))
-        if len(rows) == 0:  # a frame cannot be empty: one pixel that stays as it is
+        if len(rows) == 0:  # a frame cannot be empty: one unchanged pixel
             return 0, 0, change[:1, :1]
         top, left = int(rows[0]), int(columns[0])
         return left, top, change[top : rows[-1] + 1, left : columns[-1] + 1]

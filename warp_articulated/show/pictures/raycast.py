@@ -1,4 +1,4 @@
-"""Device code of the ray caster: what one pixel sees, where shapes stand, and which colours of a palette a film uses.
+"""Device code of the ray caster: the colour of a pixel, poses of shapes, and palette entries of a film.
 
 `rayscene.py` launches the kernels. Light is linear RGB; pixels are sRGB.
 """
@@ -23,7 +23,7 @@ class Air:
 
     ground: float  # height, m
     cell: float  # width of the ground's squares, m
-    sky_reach: float  # how far things darken each other, m
+    sky_reach: float  # distance over which things darken each other, m
     haze: float  # distance at which the ground fades, m
     sun: wp.vec3  # towards the light, unit
     sun_radius: float  # tangent of the sun's half angle: the softness of shadows
@@ -54,7 +54,7 @@ def across(axis: wp.vec3):
 
 @wp.func
 def first_spot(index: int, turn: float):
-    """Where spot `index` stands on a sunflower, turned: a point of the unit circle."""
+    """Spot `index` of a sunflower pattern, turned: a point in the unit circle."""
     angle = float(index) * GOLDEN_ANGLE + turn
     return wp.vec2(wp.cos(angle), wp.sin(angle))
 

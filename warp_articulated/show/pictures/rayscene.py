@@ -1,6 +1,6 @@
 """A batch of robots on a device, for the ray caster: built once, posed for every frame, seen by cameras.
 
-rayshapes.py and raycast.py hold the device code; render.py and gif.py decide where environments and the camera stand.
+rayshapes.py and raycast.py hold the device code; render.py and gif.py place environments and the camera.
 """
 
 from __future__ import annotations
@@ -15,14 +15,15 @@ import numpy as np
 import warp as wp
 
 from ...device.launch import wait_for
-from ...geometry.kinematics import batch_link_poses, rotate
+from ...geometry.kinematics import batch_link_poses
+from ...geometry.rotations import rotate, unit_quat
 from ...model import Model, Shape, ShapeType
 from ..layout import Camera, grid_offsets, hull_of, is_ground, is_visible, shape_color, srgb_to_linear
 from . import raycast, rayshapes
 
 SUN = np.array([-0.35, -0.55, 0.95])
-REBUILD_EVERY = 32  # frames; in between the tree's boxes are only fitted to where things moved
-# rows per launch: few, so that all cores end together
+REBUILD_EVERY = 32  # frames; in between the tree's boxes are only fitted to the moved shapes
+# rows per launch: few, so that all cores finish at the same time
 BAND = {raycast.render_pixels: 8, raycast.place_shapes: 256, raycast.choose_colors: 32}
 
 
@@ -136,7 +137,7 @@ class RayScene:
 
 
 def _pack(model: Model, shapes: list[Shape], spacing: float) -> tuple[list[rayshapes.Shape], np.ndarray]:
-    """Shapes as the device wants them, and the planes (n, 4) of all hulls."""
+    """Shapes as structs for the device, and the planes (n, 4) of all hulls."""
     packed, planes = [], [np.zeros((0, 4))]
     for shape in shapes:
         entry, own_planes = _pack_one(shape, spacing)
@@ -150,7 +151,7 @@ def _pack(model: Model, shapes: list[Shape], spacing: float) -> tuple[list[raysh
 def _pack_one(shape: Shape, spacing: float) -> tuple[rayshapes.Shape, np.ndarray]:
     """One shape in its link with the bounding box in its own frame, and the planes (n, 4) of its hull."""
     kind, pos = shape.type, np.asarray(shape.pos, float)
-    rot = np.asarray(shape.quat, float) / np.linalg.norm(shape.quat)
+    rot = unit_quat(shape.quat)
     size = np.append(np.ravel(shape.size), np.zeros(3))[:3]
     middle, planes = np.zeros(3), np.zeros((0, 4))
     if kind == ShapeType.PLANE:  # a slope: shown as a thin slab that does not cut through the neighbours

@@ -4,7 +4,7 @@ Every shape is convex, so a ray meets it in one interval, and only the entry mat
 Copy k of shape s, the one of environment k, has the number k * shapes + s.
 """
 
-# Warp has its own typing rules, and a number that a dynamic loop changes must be born as int(0) or float(0.0)
+# Warp has its own typing rules; a number that a dynamic loop changes must be initialised as int(0) or float(0.0)
 # mypy: ignore-errors
 # ruff: noqa: UP018, RUF046
 
@@ -34,7 +34,7 @@ class Shape:
 
 @wp.struct
 class Scene:
-    """Few members, because Warp hands structs by value from function to function."""
+    """Few members, because Warp passes structs by value."""
 
     bvh: wp.uint64
     num_shapes: int

@@ -1,4 +1,4 @@
-"""Pictures of robots without a display, and where the camera of pictures and films stands.
+"""Pictures of robots without a display, and the camera of pictures and films.
 
 The robots on the device are in rayscene.py, the rays in raycast.py and rayshapes.py, the grid of environments in
 layout.py.
@@ -32,7 +32,7 @@ def render_png(
     spacing: float | None = None,
     device: str | None = None,
 ) -> None:
-    """Write a picture of robots at joint positions q as a PNG; arguments as of `render`.
+    """Write a picture of robots at joint positions q as a PNG; arguments: see `render`.
 
     The file appears under its name only when it is complete.
     """
@@ -57,8 +57,8 @@ def render(
         q: joint positions, (nq,) or (num_envs, nq), numpy, torch or Warp; environments are laid out on a grid.
         size: width and height in pixels.
         camera: where to look from; None: a view from the front and above that shows every robot, of more than 36 the
-            front rows with the others behind them, but does not step back for a few that ran far away.
-        spacing: distance in m between neighbouring environments; None: as near as they fit.
+            front rows with the others behind them, but does not zoom out for a few that are far away.
+        spacing: distance in m between neighbouring environments; None: as close as they fit.
         device: Warp device that casts the rays; None: Warp's current device.
     """
     width, height = check_size(size)
@@ -74,7 +74,7 @@ def render(
 
 
 def check_size(size: tuple[int, int]) -> tuple[int, int]:
-    """Width and height in pixels, or an error that says what a size must be."""
+    """Width and height in pixels, or an error that says which sizes are accepted."""
     width, height = (int(n) for n in size)
     if not (0 < width <= 16384 and 0 < height <= 16384):
         raise ValueError(f"size is {tuple(size)}; width and height must be between 1 and 16384 pixels.")
@@ -95,7 +95,7 @@ def front_rows(scene: RayScene) -> np.ndarray:
 
 
 def front_corners(scene: RayScene) -> np.ndarray:
-    """Corners (front environments, n, 3) m of the boxes around the shapes, as their environment sees them."""
+    """Corners (front environments, n, 3) m of the boxes around the shapes, in the frame of their environment."""
     front = front_rows(scene)
     lower, upper = (corner[front] for corner in scene.boxes())
     pick = np.array([[x, y, z] for x in (0, 1) for y in (0, 1) for z in (0, 1)], bool)
@@ -104,7 +104,7 @@ def front_corners(scene: RayScene) -> np.ndarray:
 
 
 def bulk_of(scene: RayScene, corners: np.ndarray) -> np.ndarray:
-    """Corners in the world, (m, 3) m, without those of robots that ran far away: they would make the others tiny."""
+    """Corners in the world, (m, 3) m, without those of robots far away: they would make the others tiny."""
     low, high = np.quantile(corners.reshape(-1, 3), (0.1, 0.9), axis=0)
     air = 2.0 * (float((high - low).max()) + scene.spacing)
     near = ((corners >= low - air) & (corners <= high + air)).all(axis=-1)

@@ -1,4 +1,4 @@
-"""Colliders, their materials, and filters that leave out every pair that does not touch in the model either."""
+"""Colliders, their materials, and filters for every pair that does not collide in the model."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def add_colliders(stage: Usd.Stage, model: Model, links: list[str], shape_paths:
 
     Args:
         links: prims of the links.
-        shape_paths: prims of the shapes by their place in model.shapes, without the shared grounds.
+        shape_paths: prims of the shapes by their index in model.shapes, without the shared grounds.
     """
     materials: dict[tuple[float, float], UsdShade.Material] = {}
     colliders: dict[int, str] = {}
@@ -33,7 +33,7 @@ def add_colliders(stage: Usd.Stage, model: Model, links: list[str], shape_paths:
 
 def _add_collider(stage: Usd.Stage, path: str, shape: Shape) -> Usd.Prim:
     if shape.type == ShapeType.PLANE:
-        # the square that is seen ends somewhere; this one is infinite to physics, and hidden from viewers
+        # the visible square is finite; this one is infinite for physics, and hidden from viewers
         plane = UsdGeom.Plane.Define(stage, f"{path}/collider")
         plane.CreateAxisAttr(UsdGeom.Tokens.z)
         plane.CreatePurposeAttr(UsdGeom.Tokens.guide)
@@ -80,7 +80,7 @@ def _add_filters(stage: Usd.Stage, model: Model, links: list[str], colliders: di
                 filtered.setdefault(colliders[a], []).append(colliders[b])
         elif low == WORLD:
             filtered.setdefault(links[high], []).extend(colliders[k] for k in shapes_of[WORLD])
-        elif model.parent[high] != low:  # a joint filters its own bodies
+        elif model.parent[high] != low:  # a joint filters its two bodies
             filtered.setdefault(links[high], []).append(links[low])
     for path, targets in filtered.items():
         schema = UsdPhysics.FilteredPairsAPI.Apply(stage.GetPrimAtPath(path))

@@ -11,7 +11,7 @@ from ...progress import Progress
 from ..film import select
 from .writer import UsdWriter
 
-ROWS_BYTES = 64 * 2**20  # of joint positions that are picked and converted at a time
+ROWS_BYTES = 64 * 2**20  # of joint positions that are converted at a time
 
 
 def export_usd(
@@ -36,18 +36,18 @@ def export_usd(
         fps: frames per second of the stage.
         dt: time between rows of qs in s; frames then take the nearest rows. None: every row is a frame.
         env_ids: which environments to write; None: all.
-        spacing: distance in m between neighbouring environments, which stand on a grid; None: as near as they fit.
+        spacing: distance in m between neighbouring environments on a grid; None: as close as they fit.
         layout: "hierarchy" (one Xform per link, with physics), "instancer" (one PointInstancer, for thousands), or
             "auto": a hierarchy for up to 64 environments.
         physics: write UsdPhysics schemas, so that other tools can simulate the file; an instancer never has them.
         progress: called as progress(done, total).
     """
     qs, rows, envs = select(model, qs, fps=fps, dt=dt, env_ids=env_ids)
-    tell = progress or (lambda done, total: None)
-    total = 2 * len(rows)  # the second half is told by the writer, which completes the file
+    report = progress or (lambda done, total: None)
+    total = 2 * len(rows)  # the writer reports the second half, when it completes the file
 
     def completing(done: int, of: int) -> None:
-        tell(len(rows) + len(rows) * done // of, total)
+        report(len(rows) + len(rows) * done // of, total)
 
     with UsdWriter(
         path, model, len(envs), fps=fps, env_ids=envs, spacing=spacing, layout=layout, physics=physics,
@@ -56,4 +56,4 @@ def export_usd(
         step = max(1, ROWS_BYTES // (len(envs) * model.nq * 8))
         for start in range(0, len(rows), step):
             writer.write(qs[rows[start : start + step]][:, envs])
-            tell(min(start + step, len(rows)), total)
+            report(min(start + step, len(rows)), total)

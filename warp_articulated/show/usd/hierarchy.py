@@ -7,11 +7,11 @@
         world                  obstacles
         joints
 
-Links stand side by side below their environment with world poses, not nested, so that errors do not add up.
+Links are children of their environment with world poses, not nested, so that errors do not add up.
 
 USD keeps all samples of an attribute together, and a scalar sample costs some 70 bytes of memory until the layer is
-saved. So poses are spooled as they come, and the samples are written link by link at the end, with the layer saved
-in between, which frees them.
+saved. So poses are spooled as they arrive, and the samples are written link by link at the end. The layer is saved in
+between, which frees them.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class Hierarchy:
         self.quats = Spool(folder, columns, 4, np.float64)
 
     def begin(self, stage: Usd.Stage, offsets: np.ndarray, plane_half: float) -> None:
-        """Everything that does not move. offsets: (envs, 3) m, where environments stand."""
+        """Everything that does not move. offsets: (envs, 3) m, places of the environments."""
         stage.CreateClassPrim("/World/prototypes")
         UsdGeom.Xform.Define(stage, PROTOTYPE)
         shape_paths = self._add_links(stage, plane_half)
@@ -62,7 +62,7 @@ class Hierarchy:
             keep_environments_apart(stage, [f"env_{env}" for env in self.env_ids], grounds)
 
     def _add_links(self, stage: Usd.Stage, plane_half: float) -> dict[int, str]:
-        """Prims of all links and shapes; gives the prims of the shapes by their place in model.shapes."""
+        """Prims of all links and shapes; returns the prims of the shapes by their index in model.shapes."""
         paths: dict[int, str] = {}
         for link, name in [*enumerate(self.names), (WORLD, "world")]:
             own = [(k, s) for k, s in enumerate(display_shapes(self.model)) if s.link == link and self._is_shown(s)]

@@ -3,7 +3,7 @@
     /World/robots              PointInstancer; instance env * nl + link, positions with the grid's offsets
         prototypes
             base               the shapes of one link
-            world              obstacles: one instance per environment behind the links, which never moves
+            world              obstacles: one instance per environment after the links; they never move
 
 Rotations are written twice: in float, which a reader takes if it knows orientationsf, and in half precision for those
 that do not, such as Blender 5.0.
@@ -37,7 +37,7 @@ class Instancer:
         self.still_reach = 0.0
 
     def begin(self, stage: Usd.Stage, offsets: np.ndarray, plane_half: float) -> None:
-        """Prototypes and indices. offsets: (envs, 3) m, where environments stand."""
+        """Prototypes and indices. offsets: (envs, 3) m, places of the environments."""
         self.offsets = offsets
         links = self.model.num_links
         instancer = UsdGeom.PointInstancer.Define(stage, PATH)
@@ -59,7 +59,7 @@ class Instancer:
         instancer.CreateExtentAttr()
 
     def _add_prototype(self, stage: Usd.Stage, name: str, link: int, plane_half: float) -> bool:
-        """One Xform with the visible shapes of a link; False if it would be the world's and empty."""
+        """One Xform with the visible shapes of a link; False for a world without visible shapes."""
         own = [s for s in display_shapes(self.model) if s.link == link and is_visible(s) and not is_ground(s)]
         if link == WORLD and not own:
             return False
@@ -111,6 +111,6 @@ class Instancer:
 
 
 def _with_rows(frames: np.ndarray, rows: np.ndarray) -> np.ndarray:
-    """Every frame (n, k, d) with the same rows (m, d) behind it, float32."""
+    """Every frame (n, k, d) with the same rows (m, d) appended, float32."""
     behind = np.broadcast_to(rows.astype(np.float32), (len(frames), *rows.shape))
     return np.concatenate([frames.astype(np.float32, copy=False), behind], axis=1) if len(rows) else frames

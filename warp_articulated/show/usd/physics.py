@@ -1,6 +1,6 @@
 """The model as UsdPhysics: bodies with mass, joints with limits and drives, so that other tools can simulate it.
 
-Everything is written once, below the prototype of an environment; colliders and what may touch are in collision.py.
+Everything is written once, below the prototype of an environment; colliders and collision filters are in collision.py.
 UsdPhysics measures angles in degrees, also in the gains of drives.
 """
 
@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 from pxr import Gf, Sdf, Usd, UsdGeom, UsdPhysics
 
-from ...geometry.rotations import matrix_to_quat, quat_multiply
+from ...geometry.rotations import matrix_to_quat, quat_multiply, unit_quat
 from ...model import WORLD, DriveType, JointType, Model
 from .collision import add_colliders, may_touch
 from .shapes import frame_of, prim_names, quat_to_usd, vec3
@@ -26,7 +26,7 @@ def add_physics(stage: Usd.Stage, model: Model, root: str, link_names: list[str]
 
     Args:
         link_names: prim names of the links.
-        shape_paths: prims of the shapes, by their place in model.shapes; shared grounds are not among them.
+        shape_paths: prims of the shapes, by their index in model.shapes, without the shared grounds.
     """
     _add_scene(stage, model)
     links = [f"{root}/{name}" for name in link_names]
@@ -74,7 +74,7 @@ def principal_axes(inertia: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _add_joint(stage: Usd.Stage, path: str, model: Model, root: str, links: list[str], link: int) -> Usd.Prim:
-    """The joint that link hangs on. Its frames in both bodies coincide at q = 0."""
+    """The joint between a link and its parent. Its frames in both bodies coincide at q = 0."""
     kind, parent = JointType(model.joint_type[link]), int(model.parent[link])
     schema = {
         JointType.REVOLUTE: UsdPhysics.RevoluteJoint,
@@ -82,7 +82,7 @@ def _add_joint(stage: Usd.Stage, path: str, model: Model, root: str, links: list
         JointType.SPHERICAL: UsdPhysics.SphericalJoint,
     }[kind]
     joint = schema.Define(stage, path)
-    # the world is where the environment stands, which is not the stage's origin
+    # the world is the environment's place, which is not the stage's origin
     joint.CreateBody0Rel().SetTargets([root if parent == WORLD else links[parent]])
     joint.CreateBody1Rel().SetTargets([links[link]])
     token, turn = ("Z", np.array([0.0, 0.0, 0.0, 1.0])) if kind == JointType.SPHERICAL else joint_axis(model.axis[link])
@@ -106,7 +106,7 @@ def joint_axis(axis: np.ndarray) -> tuple[str, np.ndarray]:
     if axis[k] < 0 and np.abs(np.delete(axis, k)).max() < 1e-9:
         return "XYZ"[k], np.append(np.eye(3)[(k + 1) % 3], 0.0)  # half a turn; the shortest one is not unique
     quat = np.append(np.cross(start, axis), 1.0 + start @ axis)
-    return "XYZ"[k], quat / np.linalg.norm(quat)
+    return "XYZ"[k], unit_quat(quat)
 
 
 def _add_limits(joint, model: Model, link: int) -> None:
@@ -119,9 +119,9 @@ def _add_limits(joint, model: Model, link: int) -> None:
 
 
 def _add_drive(prim: Usd.Prim, model: Model, link: int) -> None:
-    """One drive for all that acts along the joint: spring and damper of the joint, position and velocity drives.
+    """One drive for everything that acts along the joint: its spring and damper, position and velocity drives.
 
-    USD has one drive a joint, of force stiffness (target - q) + damping (target velocity - qd). Torque drives are
+    USD has one drive per joint, of force stiffness (target - q) + damping (target velocity - qd). Torque drives are
     left out: their force is an input.
     """
     dof = int(model.v_start[link])
@@ -157,9 +157,9 @@ def _add_dof_extras(prim: Usd.Prim, model: Model, link: int) -> None:
 
 
 def _mark_articulations(stage: Usd.Stage, model: Model, links: list[str], joints: dict[int, Usd.Prim]) -> None:
-    """ArticulationRootAPI on the root body of a floating tree, or on the joint that ties a tree to the world.
+    """ArticulationRootAPI on the root body of a floating tree, or on the joint that connects a tree to the world.
 
-    A free body that carries nothing is a rigid body and no articulation.
+    A free body without children is a rigid body, not an articulation.
     """
     carries = set(model.parent.tolist())
     for root in np.flatnonzero(model.parent == WORLD).tolist():

@@ -1,4 +1,4 @@
-"""What every stage has, whatever its layout: metadata, ground, camera and light."""
+"""Metadata, ground, camera and light: the same in every layout."""
 
 from __future__ import annotations
 
@@ -27,15 +27,15 @@ def set_metadata(stage: Usd.Stage, fps: float) -> None:
 
 
 def ground_paths(model: Model) -> dict[int, str]:
-    """Prims of the planes that all environments share, by their place in model.shapes."""
+    """Prims of the planes that all environments share, by their index in model.shapes."""
     grounds = [k for k, shape in enumerate(model.shapes) if is_ground(shape)]
     return {k: "/World/ground" if n == 0 else f"/World/ground_{n}" for n, k in enumerate(grounds)}
 
 
 def add_grounds(stage: Usd.Stage, model: Model, reach: float) -> None:
-    """Squares for the model's horizontal planes, wide enough for everything that went `reach` m far from the origin.
+    """Squares for the model's horizontal planes, wide enough for everything up to `reach` m from the origin.
 
-    A ground that cannot be seen has no square, but its place still matters if there is a collider.
+    An invisible ground has no square, but its place still matters if there is a collider.
     """
     for k, path in ground_paths(model).items():
         shape = model.shapes[k]
@@ -59,7 +59,7 @@ def link_reach(model: Model) -> np.ndarray:
 def add_camera_and_light(stage: Usd.Stage, model: Model, origins: np.ndarray) -> None:
     """A camera that sees all links at origins (envs, nl, 3) m, a sun and a sky.
 
-    The camera frames the first pose: a robot that runs away should not make the others tiny.
+    The camera frames the first pose: a robot that goes far away later should not make the others tiny.
     """
     reach = max(float(link_reach(model).max()), 0.1)
     cube = np.array([[x, y, z] for x in (-1, 1) for y in (-1, 1) for z in (-1, 1)])
@@ -77,7 +77,7 @@ def add_camera_and_light(stage: Usd.Stage, model: Model, origins: np.ndarray) ->
     camera.CreateClippingRangeAttr(Gf.Vec2f(0.01, 10000.0))
 
     sun = UsdLux.DistantLight.Define(stage, "/World/sun")
-    sun.CreateIntensityAttr(1.0)  # normalised: what a surface gets, whatever the size of the sun
+    sun.CreateIntensityAttr(1.0)  # normalised: light on a surface, independent of the size of the sun
     sun.CreateNormalizeAttr(True)
     sun.CreateAngleAttr(3.0)
     UsdGeom.Xformable(sun).AddRotateXYZOp().Set(Gf.Vec3f(35.0, 20.0, 0.0))

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 from pxr import Gf, Sdf, Tf, Usd, UsdGeom, UsdShade, Vt
 
+from ...geometry.rotations import unit_quat
 from ...model import WORLD, Model, Shape, ShapeType
 from ..layout import hull_of, is_visible, shape_color, srgb_to_linear
 
@@ -14,7 +15,7 @@ LOOKS = "/World/looks"
 
 
 def display_shapes(model: Model) -> tuple[Shape, ...]:
-    """The model's shapes; behind them, if none of a link can be seen, a small sphere on each link."""
+    """The model's shapes; if no link has a visible one, a small sphere for each link is appended."""
     if any(s.link != WORLD and is_visible(s) for s in model.shapes):
         return model.shapes
     spheres = (Shape(ShapeType.SPHERE, i, np.array([0.02]), model.frame_pos[i], collide=False)
@@ -37,7 +38,7 @@ def prim_names(names: Sequence[str], reserved: Sequence[str] = ()) -> list[str]:
 
 def quat_to_usd(quat: np.ndarray) -> Gf.Quatf:
     """A unit quaternion in USD's order, w first."""
-    x, y, z, w = (np.asarray(quat, float) / np.linalg.norm(quat)).tolist()
+    x, y, z, w = unit_quat(quat).tolist()
     return Gf.Quatf(w, x, y, z)
 
 
@@ -46,15 +47,15 @@ def vec3(vector: np.ndarray) -> Gf.Vec3f:
 
 
 def frame_of(model: Model, link: int) -> np.ndarray:
-    """Origin (3,) of a link's prim, seen from the link's own frame: a prim stands where the file put its body."""
+    """Origin (3,) of a link's prim in the link's frame: a prim has the pose of the file's body."""
     return np.zeros(3) if link == WORLD else model.frame_pos[link]
 
 
 def add_shape(stage: Usd.Stage, path: str, model: Model, shape: Shape, *, plane_half: float = 0.5) -> Usd.Prim:
     """One shape below the prim of its link.
 
-    A plane becomes an Xform that holds a square (`surface`) to be looked at. A shape that cannot be seen becomes a
-    guide, which viewers hide: it may still be a collider.
+    A plane becomes an Xform with a visible square (`surface`). An invisible shape becomes a guide, which viewers hide:
+    it may still be a collider.
 
     Args:
         plane_half: half the width in m of a plane's square.
@@ -79,7 +80,7 @@ def add_shape(stage: Usd.Stage, path: str, model: Model, shape: Shape, *, plane_
 
 
 def add_square(stage: Usd.Stage, path: str, half: float, color: Sequence[float], shape: Shape) -> None:
-    """What is seen of a plane: a square of half width `half` m."""
+    """The visible part of a plane: a square of half width `half` m."""
     corners = half * np.array([[-1.0, -1.0, 0.0], [1.0, -1.0, 0.0], [1.0, 1.0, 0.0], [-1.0, 1.0, 0.0]])
     _finish_gprim(_add_mesh(stage, path, corners, np.array([[0, 1, 2, 3]])), color, shape)
 
@@ -118,7 +119,7 @@ def _finish_gprim(prim: UsdGeom.Gprim, color: Sequence[float], shape: Shape) -> 
 
 
 def _look(stage: Usd.Stage, color: Sequence[float], opacity: float) -> UsdShade.Material:
-    """The material of a colour (sRGB) and opacity, made when it is first asked for."""
+    """The material of a colour (sRGB) and opacity, made at its first use."""
     digits = "".join(f"{round(255 * c):02x}" for c in (*color, opacity))
     path = f"{LOOKS}/rgba_{digits}"
     if stage.GetPrimAtPath(path):

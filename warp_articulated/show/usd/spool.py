@@ -1,4 +1,4 @@
-"""Numbers that arrive frame by frame and are needed link by link: kept in memory while few, then on disk."""
+"""Numbers that arrive frame by frame and are read link by link: in memory while they are few, then on disk."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ IN_MEMORY = 32 * 2**20  # bytes
 class Spool:
     """Rows of (columns, width) numbers, appended in blocks of frames and read back by columns.
 
-    The file has no name, so nothing is left of it whatever ends the process. It lies in `folder`, beside the export,
-    because a folder for temporary files is often too small, or memory itself.
+    The file has no name, so it disappears however the process ends. It is in `folder`, next to the export, because a
+    folder for temporary files is often too small, or held in memory.
     """
 
     def __init__(self, folder: str | Path, columns: int, width: int, dtype: type):

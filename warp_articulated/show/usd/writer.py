@@ -24,7 +24,7 @@ from .scene import add_camera_and_light, add_grounds, set_metadata
 
 LAYOUTS = ("auto", "hierarchy", "instancer")
 HIERARCHY_ENVS = 64  # "auto" takes the hierarchy up to here
-CHUNK_BYTES = 32 * 2**20  # of poses that are worked on at a time
+CHUNK_BYTES = 32 * 2**20  # of poses that are processed at a time
 
 
 class UsdWriter:
@@ -35,15 +35,15 @@ class UsdWriter:
                 writer.write(qs)
 
     The file appears under its name only when the block ends without an exception. Otherwise nothing is left behind,
-    and an older file of that name is as it was.
+    and an older file of that name is unchanged.
 
     Args:
         path: ends in .usd, .usda or .usdc.
         num_envs: environments in every frame.
         fps: frames per second of the stage.
         env_ids: numbers of the environments, for their names; None: counted from 0.
-        spacing: distance in m between neighbouring environments, which stand on a grid; None: as near as they fit
-            in the first frame.
+        spacing: distance in m between neighbouring environments on a grid; None: as close as they fit in the first
+            frame.
         layout: "hierarchy" (one Xform per link, with physics), "instancer" (one PointInstancer, for thousands), or
             "auto": a hierarchy for up to 64 environments.
         physics: write UsdPhysics schemas; an instancer never has them.
@@ -76,8 +76,8 @@ class UsdWriter:
         self._last: np.ndarray | None = None  # quaternions of the last frame
         self._reach = 0.0  # m, from the origin to the farthest link
         self._open = self._broken = False
-        # Samples can be added to a binary file only; a text file is made of it at the end. Absolute, because USD
-        # looks relative names up in its own way, and the working folder may change meanwhile.
+        # Samples can be added only to a binary file; it is converted to a text file at the end. Absolute, because
+        # USD resolves relative names differently, and the working folder may change.
         self._target = Path(os.path.realpath(self.path))  # a link is followed, not replaced
         self._temporary = temporary_beside(self._target, ".usdc")
 
@@ -122,7 +122,7 @@ class UsdWriter:
             check_finite(qs[:, env], f"qs of environment {self.env_ids[env]}, ")
         step = max(1, CHUNK_BYTES // (self.num_envs * self.model.num_links * 7 * 8))
         for start in range(0, len(qs), step):
-            self._broken = True  # whatever ends this chunk early, even if the caller carries on
+            self._broken = True  # until the chunk is complete, even if the caller continues after an error
             with self._disk_errors():
                 self._write_chunk(qs[start : start + step])
             self._broken = False
@@ -136,7 +136,7 @@ class UsdWriter:
         self._reach = max(self._reach, float(np.abs(positions[..., :2]).max()))
 
     def _begin(self, q: np.ndarray, positions: np.ndarray) -> Hierarchy | Instancer:
-        """Everything that stands still, placed by the first frame: q (envs, nq), positions (envs, nl, 3)."""
+        """Everything that does not move, placed by the first frame: q (envs, nq), positions (envs, nl, 3)."""
         if self.spacing is None:
             self.spacing = automatic_spacing(self.model, q)
         offsets = grid_offsets(self.num_envs, self.spacing)
@@ -166,7 +166,7 @@ class UsdWriter:
         if self._layer is None or self._body is None:
             raise ValueError(f"cannot write {self.path}: no frame was given.")
         if self._broken:
-            raise OSError(f"cannot write {self.path}: some of its frames were not written to the end.")
+            raise OSError(f"cannot write {self.path}: some of its frames are incomplete.")
         with self._disk_errors():
             self._body.finish(self.progress)
             stage = Usd.Stage.Open(self._layer)
@@ -182,7 +182,7 @@ class UsdWriter:
         _reload(str(self._target))
 
     def _discard(self) -> None:
-        """Remove what is temporary; after a successful end nothing is left of it but this object."""
+        """Remove everything temporary."""
         if self._body is not None:
             self._body.close()
         self._layer = self._body = self._last = None
@@ -201,12 +201,12 @@ class UsdWriter:
 
 
 def _reason(report: str) -> str:
-    """The operating system's words out of USD's report of many lines, or its first message."""
+    """The operating system's message from USD's report of many lines, or the report's first message."""
     found = re.search(r"Error occurred writing file: ([^'\n]*)", report) or re.search(r": '([^'\n]*)'", report)
     return found.group(1) if found else report.strip().replace("\n", " ")
 
 
 def _reload(path: str) -> None:
     cached = Sdf.Layer.Find(path)
-    if cached:  # an earlier version is open in this process: show its owners the new file
+    if cached:  # an earlier version is open in this process: reload it
         cached.Reload(force=True)

@@ -6,7 +6,7 @@ Nothing else in the package imports this, so that everything else works without 
 try:
     import viser as _viser
 except ModuleNotFoundError as error:
-    if error.name != "viser":  # viser is there, but something that it needs is not: say what
+    if error.name != "viser":  # viser is installed, but one of its dependencies is not
         raise
     raise ModuleNotFoundError("the viewer needs viser: pip install viser.", name="viser") from None
 

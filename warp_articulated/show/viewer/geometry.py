@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from ...geometry.kinematics import rotate
+from ...geometry.rotations import quat_to_matrix
 from ...model import Model, Shape, ShapeType
 from ..layout import hull_of, is_visible, shape_color
 
@@ -23,7 +23,7 @@ SLAB = 0.005  # m, half thickness of a slope
 class Mesh:
     """vertices: (n, 3) m; faces: (m, 3) int, counter-clockwise seen from outside.
 
-    Corners on sharp edges stand in it once per side: browsers smooth the normals of shared corners.
+    Corners on sharp edges are listed once per side: browsers smooth the normals of shared corners.
     """
 
     vertices: np.ndarray
@@ -43,7 +43,7 @@ class Group:
 
 
 def group_shapes(model: Model, shapes: Iterable[Shape]) -> list[Group]:
-    """The visible ones among the shapes, none of them a plane, by what they are copies of."""
+    """The visible shapes, none of them a plane, grouped by the mesh that they are copies of."""
     found: dict[tuple, list[Shape]] = {}
     for shape in shapes:
         if is_visible(shape):
@@ -53,7 +53,7 @@ def group_shapes(model: Model, shapes: Iterable[Shape]) -> list[Group]:
 
 def slab(shape: Shape, half: float) -> Shape:
     """A slope as a thin box of 2 half x 2 half m: an endless plane would cut through the neighbours."""
-    normal = rotate(np.asarray(shape.quat, float) / np.linalg.norm(shape.quat), np.array([0.0, 0.0, 1.0]))
+    normal = quat_to_matrix(shape.quat)[:, 2]
     size = np.array([half, half, SLAB])
     return replace(shape, type=ShapeType.BOX, size=size, pos=np.asarray(shape.pos, float) - SLAB * normal)
 

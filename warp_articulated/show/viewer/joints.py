@@ -25,7 +25,7 @@ class JointControl:
     pose_range: tuple[float, float]
     drive_range: tuple[float, float]
     unit: str  # of poses
-    drive_unit: str  # of what the drive takes
+    drive_unit: str  # of the drive's target
 
 
 def joint_controls(model: Model) -> list[JointControl]:

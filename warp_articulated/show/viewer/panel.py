@@ -1,4 +1,4 @@
-"""The panel at the side of the viewer: its buttons and sliders, and what they show of the session.
+"""The panel at the side of the viewer: its buttons and sliders, and the state of the session that they show.
 
 It calls the methods of a `Viewer`, which are safe to call from the threads that viser runs callbacks in.
 """
@@ -28,7 +28,7 @@ class Panel:
         self._viewer = viewer
         gui = server.gui
         gui.configure_theme(control_width="medium", show_logo=False, show_share_button=False)
-        gui.main_panel.dock_right()  # beside the robots, not in front of them
+        gui.main_panel.dock_right()  # next to the robots, not in front of them
         self.status = gui.add_markdown("")
         self._add_time(gui)
         self.shadows = gui.add_checkbox("Shadows", viewer.shadows, hint="Without them drawing needs less of a GPU.")
@@ -49,7 +49,7 @@ class Panel:
         self.play.on_click(lambda _: viewer.pause() if viewer.playing else viewer.play())
         ms = 1e3 * viewer.session.step_time
         self.step = gui.add_button_group(
-            "Step", ("1", "10", "100"), hint=f"Pause, and go on by that many steps of {ms:g} ms."
+            "Step", ("1", "10", "100"), hint=f"Pause, and advance by that many steps of {ms:g} ms."
         )
         self.step.on_click(lambda event: viewer.step(int(event.target.value)))
         self.reset = gui.add_button("Reset", icon=viser.Icon.REFRESH, hint="All robots return to where they started.")
@@ -125,10 +125,10 @@ class Panel:
         finally:
             self.save.disabled = False
 
-    # -- what it shows
+    # -- display
 
     def refresh(self) -> None:
-        """Show what a program or another browser set, and the picked robot's joints or drives."""
+        """Show values that a program or another browser set, and the picked robot's joints or drives."""
         viewer = self._viewer
         for control, value in (
             (self.speed, viewer.speed),
@@ -157,10 +157,10 @@ class Panel:
 
 
 def _set(control: Any, value: object) -> None:
-    """Give a control a value; its callback is called, and finds nothing to do. Any: mypy takes value for read-only."""
+    """Set a control's value; its callback is called, but does nothing. Any: for mypy `value` is read-only."""
     control.value = value
 
 
 def _rounded(bounds: tuple[float, float]) -> tuple[float, float]:
-    """Outwards to the slider's steps: a browser shows as many digits as the bounds have."""
+    """Rounded outwards to the slider's steps: a browser shows as many digits as the bounds have."""
     return math.floor(bounds[0] * 1e3) / 1e3, math.ceil(bounds[1] * 1e3) / 1e3

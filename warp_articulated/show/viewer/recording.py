@@ -56,9 +56,9 @@ def record_html(
         dt: s between rows of qs.
         fps: pictures per second; each takes the nearest row.
         env_ids: which environments to show; None: all.
-        spacing: distance in m between neighbouring environments; None: as near as they fit.
+        spacing: distance in m between neighbouring environments; None: as close as they fit.
         shadows: with shadows and reflections; plain light is drawn five times as fast where there is no GPU, but is
-            set anew, with a short stop, each time the film begins.
+            set again, with a short pause, each time the film starts.
         progress: called as progress(done, total) frames.
 
     The file appears under its name only when it is complete. It has 0.8 MB plus up to 20 bytes per shape and frame.
@@ -103,7 +103,7 @@ def page_of(
 
 @contextmanager
 def temporary_server() -> Iterator[viser.ViserServer]:
-    """A viser server that nobody connects to: its scene can only be written down while it runs."""
+    """A viser server without clients: a scene can only be recorded while its server runs."""
     with quiet():
         server = viser.ViserServer("127.0.0.1", 0, verbose=False)
     try:
@@ -115,7 +115,7 @@ def temporary_server() -> Iterator[viser.ViserServer]:
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """viser announces itself on the terminal, by rich; a library should not."""
+    """viser prints its address on the terminal, with rich; a library should not."""
     console = rich.get_console()
     before, console.quiet = console.quiet, True
     try:

@@ -1,4 +1,4 @@
-"""The simulation behind the viewer: the state of a batch, what drives it, and what a user may do to it.
+"""The simulation behind the viewer: the state of a batch, its controller, and the actions of a user.
 
 Knows nothing of browsers; viewer.py calls it from one loop and from the panel's callbacks, one at a time.
 """
@@ -51,7 +51,7 @@ class Session:
 
     @torch.no_grad()
     def simulate(self, steps: int) -> None:
-        """Go on by that many control steps."""
+        """Advance by that many control steps."""
         if self.control is None:
             u = self.current_control().expand(steps, -1, -1)
             qs, qds = self.sim.rollout(self.q, self.qd, u, checkpoint_every=steps)
@@ -64,7 +64,7 @@ class Session:
 
     @torch.no_grad()
     def warm_up(self) -> None:
-        """Compile what a step needs, without going on."""
+        """Compile the kernels of a step, without stepping."""
         self.sim.step(self.q, self.qd, self.current_control())
 
     @torch.no_grad()
@@ -81,15 +81,15 @@ class Session:
         """(shown, nq) in numpy, a copy."""
         return self.q[:shown].detach().cpu().numpy().copy()
 
-    # -- what the panel does
+    # -- actions of the panel
 
     def pose(self, env: int, joint: JointControl, value: float) -> None:
-        """Put a joint (rad or m) and bring its environment to rest."""
+        """Set a joint's position (rad or m) and stop its environment's motion."""
         self.q[env, joint.q_index] = value
         self.qd[env] = 0.0
 
     def drive(self, env: int, joint: JointControl, value: float) -> None:
-        """Hold a joint's drive at a target (rad or m), a speed or a force, whatever it takes."""
+        """Hold a joint's drive at a target: a position (rad or m), a speed or a force, depending on the drive."""
         if joint.drive is not None:
             self.held[env, joint.drive] = value / joint.gear
 
@@ -99,7 +99,7 @@ class Session:
 
     @property
     def free_base(self) -> int | None:
-        """Where in qd the first free joint starts; None if the robot stands fixed."""
+        """Index in qd of the first free joint; None if the robot has a fixed base."""
         free = np.flatnonzero(self.sim.model.joint_type == JointType.FREE)
         return int(self.sim.model.v_start[free[0]]) if len(free) else None
 

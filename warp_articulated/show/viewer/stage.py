@@ -1,12 +1,12 @@
-"""What a browser shows of a batch: robots, ground, contact forces and the camera, as nodes of a viser server.
+"""Robots, ground, contact forces and the camera, as nodes of a viser server.
 
     /stage             moves all of the below, so that the camera can follow a robot
         group_0, ...   instanced meshes: the copies of one mesh in all robots and environments
         ground         endless grid
-        picked         ring around the environment that the panel is about
+        picked         ring around the picked environment
         contacts/...   points and arrows
 
-Used by the live viewer and by recordings, so that both show the same.
+Used by the live viewer and by recordings, so that both look the same.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from dataclasses import dataclass
 import numpy as np
 import viser
 
-from ...geometry.kinematics import IDENTITY, batch_link_poses, rotate
-from ...geometry.rotations import quat_multiply
+from ...geometry.kinematics import batch_link_poses
+from ...geometry.rotations import IDENTITY, quat_multiply, rotate
 from ...model import WORLD, Model, Shape, ShapeType
 from ..layout import (
     Camera,
@@ -52,10 +52,10 @@ class Stage:
     """Robots of one model on a viser server.
 
     Args:
-        q: (n, nq) positions that they are first shown at, and that the camera is placed by.
-        spacing: distance in m between neighbouring environments; None: as near as they fit.
+        q: (n, nq) first positions, by which the camera is placed.
+        spacing: distance in m between neighbouring environments; None: as close as they fit.
         shadows: see `light`.
-        rounding: m, to which places are rounded (and turns alike): recordings become smaller. 0: not rounded.
+        rounding: m, to which places (and, likewise, turns) are rounded, for smaller recordings. 0: not rounded.
     """
 
     def __init__(
@@ -83,7 +83,7 @@ class Stage:
         )  # fmt: skip
         self._contacts = _Arrows(server, 0.02 * self.spacing)
         self._even = server.scene.add_light_ambient("/even_light", intensity=2.0, visible=False)
-        if not shadows:  # with them is what a browser begins with
+        if not shadows:  # a browser starts with them
             self.light(shadows)
         self.show(q)
 
@@ -121,7 +121,7 @@ class Stage:
         """Move the robots to positions q (n, nq)."""
         origins, quats = batch_link_poses(self.model, q)
         self.bases = origins[:, 0] + self.offsets  # (n, 3) m, where the robots' first links are shown
-        # the world stands behind the last link, where a shape's link -1 finds it
+        # the world comes after the last link, where index -1 finds it
         origins = np.concatenate([origins, np.zeros_like(origins[:, :1])], 1)
         quats = np.concatenate([quats, np.broadcast_to(IDENTITY, (len(q), 1, 4))], 1)
         with self.server.atomic():
@@ -135,9 +135,9 @@ class Stage:
             self._picked.position = (*self.bases[env, :2], self._height + 2e-3 * self.spacing)
 
     def follow(self, env: int | None) -> None:
-        """Bring an environment's robot to the middle of the view; None: let the stage stand where it was.
+        """Bring an environment's robot to the middle of the view; None: put the stage back.
 
-        The stage moves and not the camera, which belongs to the user's mouse.
+        The stage moves, not the camera, which the user's mouse controls.
         """
         shift = np.zeros(3)
         if env is not None:
@@ -161,7 +161,7 @@ class Stage:
 
 
 class _Instances:
-    """The copies of one mesh in all environments; those of one environment stand together."""
+    """The copies of one mesh in all environments; those of one environment are adjacent."""
 
     def __init__(self, stage: Stage, index: int, group: Group):
         self._stage = stage
@@ -193,7 +193,7 @@ class _Instances:
 
 
 class _Arrows:
-    """Contact points as balls and forces as arrows. The nodes are made when there is the first one to show."""
+    """Contact points as balls and forces as arrows. The nodes are created when the first contact is shown."""
 
     def __init__(self, server: viser.ViserServer, radius: float):
         self._server, self._radius = server, radius

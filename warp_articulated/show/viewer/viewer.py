@@ -24,7 +24,7 @@ from .session import Controller, Session
 from .stage import Forces, Stage
 
 STATUS_EVERY = 0.25  # s
-SLOWEST = 2.0  # frames may last so many times as long as they should, before the simulation runs slower than asked
+SLOWEST = 2.0  # frames may take this many times longer than they should before the simulation is slowed down
 
 
 class Viewer:
@@ -36,14 +36,14 @@ class Viewer:
         state: (q, qd) to start from, (num_envs, nq) and (num_envs, nv); None: the default pose at rest.
         host: address to listen at; "0.0.0.0" lets other computers connect.
         port: TCP port; 0: any that is free.
-        spacing: distance in m between neighbouring robots; None: as near as they fit.
-        max_envs: how many environments are shown at most; all of them are simulated.
+        spacing: distance in m between neighbouring robots; None: as close as they fit.
+        max_envs: largest number of environments that are shown; all of them are simulated.
         fps: pictures per second.
         speed: simulated seconds per second, 0.1 to 4.
-        playing: whether it starts at once.
+        playing: whether simulated time runs from the start.
         contacts: whether contact points and forces are shown from the start.
         shadows: light with shadows and reflections; plain light is drawn five times as fast where there is no GPU.
-        history: s that a recording holds at most.
+        history: longest recording, s.
     """
 
     def __init__(
@@ -80,7 +80,7 @@ class Viewer:
         self._lock = threading.RLock()  # the loop and viser's threads, which run the panel's callbacks, take turns
         self._stop = threading.Event()
         self._frames: deque[Frame] = deque(maxlen=max(int(history * fps), 1))
-        self._due = 0.0  # control steps that the next frame owes, a fraction
+        self._due = 0.0  # control steps carried over to the next frame, a fraction
         self._most = np.inf  # steps that this computer can do in a frame
         self._dirty = True
         self._forces: Forces | None = None
@@ -97,7 +97,7 @@ class Viewer:
 
     @property
     def url(self) -> str:
-        """Where a browser on this computer finds it."""
+        """Address for a browser on this computer."""
         host = self.server.get_host()
         return f"http://{'localhost' if host in ('0.0.0.0', '::') else host}:{self.server.get_port()}"
 
@@ -119,7 +119,7 @@ class Viewer:
     # -- running
 
     def run(self, seconds: float | None = None, *, unwatched: bool = False) -> None:
-        """Play until `stop`, Ctrl-C or for some seconds of the clock; the simulation waits while no browser looks on.
+        """Play until `stop`, Ctrl-C or for some seconds of the clock. Without a browser the simulation waits.
 
         unwatched: simulate even then.
         """
@@ -139,11 +139,11 @@ class Viewer:
             pass
 
     def stop(self) -> None:
-        """Let `run` return; callable from other threads and from the controller."""
+        """Make `run` return; callable from other threads and from the controller."""
         self._stop.set()
 
     def advance(self, frames: int = 1) -> None:
-        """What `run` does for so many frames, without waiting: simulate speed / fps seconds each, if it plays; draw."""
+        """Do as `run` does for so many frames, without waiting: simulate speed / fps seconds each, if playing; draw."""
         for _ in range(checks.whole("frames", frames, 0)):
             self._frame(self.frame_time, np.inf)
 
@@ -167,22 +167,22 @@ class Viewer:
     def __exit__(self, *_) -> None:
         self.close()
 
-    # -- what the panel's controls do; all may be called from a program as well
+    # -- actions of the panel's controls; programs may call them, too
 
     def play(self) -> None:
-        """Let simulated time go on."""
+        """Resume simulated time."""
         with self._lock:
             self.playing = True
             self._changed()
 
     def pause(self) -> None:
-        """Stop simulated time; the page stays alive."""
+        """Stop simulated time; the page stays responsive."""
         with self._lock:
             self.playing = False
             self._changed()
 
     def step(self, steps: int = 1) -> None:
-        """Pause, and go on by some control steps."""
+        """Pause, and advance by some control steps."""
         with self._lock:
             self.playing = False
             self.session.simulate(checks.whole("steps", steps, 1))
@@ -190,13 +190,13 @@ class Viewer:
             self._draw(steps * self.session.step_time)
 
     def set_speed(self, speed: float) -> None:
-        """Simulated seconds per second, as far as the computer keeps up."""
+        """Simulated seconds per second, if the computer is fast enough."""
         with self._lock:
             self.speed = float(speed)
             self.panel.refresh()
 
     def pick(self, env: int) -> None:
-        """Choose the environment that sliders, pushes and the camera are about."""
+        """Choose the environment for sliders, pushes and the camera."""
         env = checks.whole("env", env, 0)
         if env >= self.shown:
             raise ValueError(f"env is {env}; it must be one of the {self.shown} environments that are shown.")
@@ -206,7 +206,7 @@ class Viewer:
                 self._changed()
 
     def set_follow(self, follow: bool) -> None:
-        """Keep the picked robot in the middle of the view, or let it go."""
+        """Keep the picked robot in the middle of the view, or stop following it."""
         with self._lock:
             self.following, self._dirty = follow, True
             self.panel.refresh()
@@ -251,14 +251,14 @@ class Viewer:
             self._changed()
 
     def joint_values(self, joints: Sequence[JointControl]) -> list[float]:
-        """Of the picked robot: what its drives take (in joint units) where it plays and is driven, or the positions."""
+        """Slider values of the picked robot: targets of drives (in joint units) while it plays, otherwise positions."""
         with self._lock, torch.no_grad():
             q = self.session.q[self.picked].tolist()
             u = self.session.current_control()[self.picked].tolist() if self.playing else []
         return [j.gear * u[j.drive] if u and j.drive is not None else q[j.q_index] for j in joints]
 
     def recording(self) -> str:
-        """What was shown of late, at most `history` seconds, as an HTML page that plays it in simulated time."""
+        """The last pictures, at most `history` seconds, as an HTML page that plays them in simulated time."""
         with self._lock:
             frames = list(self._frames) or [Frame(self.session.positions(self.shown), self.frame_time)]
         return page_of(self.sim.model, frames, spacing=self.stage.spacing, shadows=self.shadows)
@@ -267,10 +267,10 @@ class Viewer:
         """Write `recording()` to a file; it appears under its name only when it is complete."""
         write_page(check_output_path(path, (".html", ".htm")), self.recording())
 
-    # -- inner workings
+    # -- internals
 
     def _frame(self, seconds: float, most: float) -> int:
-        """Simulate what a picture after so many seconds asks for, but no more than `most` steps, draw, count steps."""
+        """Simulate as many seconds, in at most `most` steps, and draw; returns the number of steps."""
         with self._lock:
             steps = 0
             if self.playing:
@@ -287,14 +287,14 @@ class Viewer:
         return steps
 
     def _learn(self, steps: int, spent: float) -> None:
-        """Find out how many steps fit into a frame: a slow computer shows slow motion, not a stuttering one."""
-        if steps and spent > SLOWEST * self.frame_time:  # fewer; not below half, it may have been a moment's delay
+        """Adapt the number of steps per frame: a slow computer shows slow motion instead of stuttering."""
+        if steps and spent > SLOWEST * self.frame_time:  # fewer, but at least half: it may have been a short delay
             self._most = max(steps * max(SLOWEST * self.frame_time / spent, 0.5), 1.0)
         else:
             self._most *= 1.1
 
     def _draw(self, duration: float) -> None:
-        """Show the state, and remember it for a recording; duration: s since the last picture, 0: it was not played."""
+        """Show the state, and store it for a recording; duration: s since the last picture, 0: not played."""
         self._dirty = False
         q = self.session.positions(self.shown)
         if not np.isfinite(q).all():
@@ -319,7 +319,7 @@ class Viewer:
         return self._forces
 
     def _changed(self) -> None:
-        """The panel did something: what it shows may be out of date."""
+        """Called after an action of the panel: the picture may be out of date."""
         self._dirty = True
         self.panel.refresh()
         self._report(force=True)
@@ -331,7 +331,7 @@ class Viewer:
             self._report(force=True)
 
     def _report(self, *, force: bool = False) -> None:
-        """The line at the top of the panel, and what the sliders show, a few times per second."""
+        """Update the line at the top of the panel and the sliders, a few times per second."""
         now = time.perf_counter()
         passed = now - self._wall
         if passed < STATUS_EVERY and not force:
