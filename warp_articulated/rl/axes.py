@@ -1,4 +1,4 @@
-"""Vectors seen from a robot's body, for observations and rewards."""
+"""Vectors in body axes and body orientations, for observations and rewards."""
 
 from __future__ import annotations
 
@@ -6,19 +6,19 @@ import torch
 
 
 def to_body(quat: torch.Tensor, vector: torch.Tensor) -> torch.Tensor:
-    """World vectors (n, ..., 3) in the axes of bodies whose unit quaternions (n, ..., 4) are xyzw."""
+    """Rotate world vectors (n, ..., 3) into body axes; quat: unit quaternions (n, ..., 4), xyzw."""
     axis, w = quat[..., :3], quat[..., 3:]
     turned = 2.0 * torch.linalg.cross(vector, axis)
     return vector + w * turned + torch.linalg.cross(turned, axis)
 
 
 def uprightness(quat: torch.Tensor) -> torch.Tensor:
-    """(n,) cosine of the angle between the body's z and the vertical."""
+    """(n,) cosine of the angle between the body's z axis and the vertical."""
     return 1.0 - 2.0 * (quat[:, :2] ** 2).sum(1)
 
 
 def leaning(tilt: torch.Tensor, heading: torch.Tensor) -> torch.Tensor:
-    """Quaternions (n, 4) xyzw of bodies that lean by tilt (n, 2) about x and y and look along heading (n,), in rad."""
+    """Quaternions (n, 4), xyzw, of bodies tilted by tilt (n, 2) about x and y, with heading (n,), all in rad."""
     sine, cosine = torch.sin(0.5 * heading), torch.cos(0.5 * heading)
     x, y = (0.5 * tilt).unbind(1)
     quat = torch.stack([cosine * x - sine * y, cosine * y + sine * x, sine, cosine], 1)
