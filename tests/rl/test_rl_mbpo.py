@@ -23,7 +23,7 @@ def one_thread():
 
 
 def known(n, seed, noise=NOISE):
-    """Transitions of a small nonlinear system; its first number is noisy, and episodes end where the second is large."""
+    """Transitions of a small nonlinear system; the first number is noisy, a large second number ends the episode."""
     generator = torch.Generator().manual_seed(seed)
     observation, action = (2 * torch.rand(n, size, generator=generator) - 1 for size in (2, 1))
     x, y = observation.unbind(1)
