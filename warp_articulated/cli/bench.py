@@ -8,7 +8,18 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from .console import FAILED, OK, Console, add_command, add_model, add_simulator, count, load_model, make_simulator
+from .console import (
+    FAILED,
+    OK,
+    Console,
+    add_command,
+    add_model,
+    add_simulator,
+    count,
+    load_model,
+    make_simulator,
+    synchronize,
+)
 
 if TYPE_CHECKING:
     from ..model import Model
@@ -73,13 +84,13 @@ def measure(model: Model, options: argparse.Namespace) -> dict:
         controls = u.clone().requires_grad_(options.gradient)
         began = time.perf_counter()
         qs, _ = sim.rollout(q, qd, controls)
-        _synchronize(qs)
+        synchronize(qs)
         forward.append(time.perf_counter() - began)
         diverged = diverged or len(sim.diverged) > 0
         if options.gradient:
             began = time.perf_counter()
             torch.autograd.backward(qs, torch.ones_like(qs))
-            _synchronize(qs)
+            synchronize(qs)
             backward.append(time.perf_counter() - began)
         if attempt == 0:  # includes compiling
             forward, backward = [], []
@@ -95,10 +106,3 @@ def measure(model: Model, options: argparse.Namespace) -> dict:
         "us_backward": 1e6 * min(backward) / work if backward else None,
         "diverged": diverged,
     }
-
-
-def _synchronize(tensor) -> None:
-    import torch
-
-    if tensor.is_cuda:  # launches are asynchronous
-        torch.cuda.synchronize(tensor.device)

@@ -13,11 +13,15 @@ from typing import TYPE_CHECKING, Any
 from ..progress import Bar, Busy
 
 if TYPE_CHECKING:
+    import torch
+
     from ..model import Model
     from ..simulator import Simulator
 
 OK, FAILED, DIVERGED = 0, 1, 3
 STOPPED = 128  # plus the signal's number, the shell convention
+DEVICE_HELP = "cpu or cuda:0; default: CUDA if available"
+THREADS_HELP = "CPU threads; default: all cores"
 
 
 class Console:
@@ -85,12 +89,9 @@ def add_model(command: argparse.ArgumentParser, *, what: str = "", default: str 
     group.add_argument("--kd", type=number, help="position or velocity drive damping gain, N m s/rad")
     group.add_argument(
         "--option",
-        type=loader_option,
-        action="append",
-        default=[],
-        metavar="NAME=VALUE",
-        help="any other option of wa.load, with a JSON value: self_collision=false, friction=0.8, mimic=ignore, "
-        "gravity='[0, 0, -1.6]'",
+        **NAME_VALUE,
+        help="any other option of wa.load, with a JSON value or a word: self_collision=false, friction=0.8, "
+        "mimic=ignore, gravity='[0, 0, -1.6]'",
     )
 
 
@@ -99,11 +100,11 @@ def add_simulator(command: argparse.ArgumentParser) -> None:
     group = command.add_argument_group("simulation")
     add = group.add_argument
     add("--dt", type=positive, default=1e-3, help="time step in s (%(default)s)")
-    add("--device", default=None, help="cpu or cuda:0; default: CUDA if available")
+    add("--device", default=None, help=DEVICE_HELP)
     add("--dtype", choices=("float32", "float64"), default="float32", help="precision (%(default)s)")
     add("--iterations", type=count, default=50, help="maximum sweeps of the contact solver (%(default)s)")
     add("--tolerance", type=number, default=0.0, help="impulse change in N s at which the solver stops (%(default)s)")
-    add("--threads", type=count, default=None, help="CPU threads; default: all cores")
+    add("--threads", type=count, default=None, help=THREADS_HELP)
 
 
 def add_start(command: argparse.ArgumentParser) -> None:
@@ -211,6 +212,10 @@ def loader_option(text: str) -> tuple[str, object]:
         return name.strip(), {"True": True, "False": False, "None": None}.get(value, value)
 
 
+NAME_VALUE: dict[str, Any] = {"type": loader_option, "action": "append", "default": [], "metavar": "NAME=VALUE"}
+"""Arguments of add_argument for an option that may be repeated."""
+
+
 def as_dict(given: list[tuple[str, Any]], whose: str) -> dict[str, Any]:
     """Values by name; a repeated name is an error. whose: for the error message, such as "of the model"."""
     for k, (name, _) in enumerate(given):
@@ -224,6 +229,15 @@ def refuse(options: argparse.Namespace, why: str, *names: str) -> None:
     for name in names:
         if getattr(options, name) not in (None, False, "auto", 0.0):
             raise ValueError(f"--{name.replace('_', '-')} would have no effect: {why}.")
+
+
+def check_outputs(options: argparse.Namespace, suffixes: dict[str, tuple[str, ...]]) -> None:
+    """Raise an error for output paths that cannot be written; suffixes: accepted suffixes by option name."""
+    from ..files import check_output_path
+
+    for name, accepted in suffixes.items():
+        if getattr(options, name) is not None:
+            check_output_path(getattr(options, name), accepted)
 
 
 def picture_size(text: str) -> tuple[int, int]:
@@ -244,6 +258,14 @@ def id_list(text: str) -> list[int]:
     if len(set(ids)) != len(ids):
         raise argparse.ArgumentTypeError(f"{text!r} names an environment twice")
     return ids
+
+
+def synchronize(tensor: torch.Tensor) -> None:
+    """Wait until a tensor is computed: launches on CUDA are asynchronous."""
+    import torch
+
+    if tensor.is_cuda:
+        torch.cuda.synchronize(tensor.device)
 
 
 def free_memory() -> int | None:

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from importlib import metadata
 from pathlib import Path
 
-from .console import FAILED, OK, Console, add_command
+from .console import DEVICE_HELP, FAILED, OK, Console, add_command
 
 EXAMPLES = """
 warp-articulated doctor
@@ -31,7 +31,7 @@ OPTIONAL = {
 def add(commands) -> None:
     does = "check this installation: versions, devices, kernel cache, and a short test of physics and gradients"
     command = add_command(commands, "doctor", does, EXAMPLES, run)
-    command.add_argument("--device", help="cpu or cuda:0; default: CUDA if available")
+    command.add_argument("--device", help=DEVICE_HELP)
 
 
 def run(options: argparse.Namespace) -> int:

@@ -8,13 +8,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from .console import (
+    DEVICE_HELP,
+    NAME_VALUE,
     OK,
+    THREADS_HELP,
     Console,
     add_command,
     as_dict,
+    check_outputs,
     count,
     id_list,
-    loader_option,
     picture_size,
     port,
     positive,
@@ -50,14 +53,11 @@ def add(commands) -> None:
     option("--seed", type=seed, default=0, help="seed of the episodes (%(default)s)")
     option(
         "--option",
-        type=loader_option,
-        action="append",
-        default=[],
-        metavar="NAME=VALUE",
+        **NAME_VALUE,
         help="task option that replaces the value used in training, with a JSON value: push=0, n=3",
     )
-    option("--threads", type=count, help="CPU threads; default: all cores")
-    option("--device", help="cpu or cuda:0; default: CUDA if available")
+    option("--threads", type=count, help=THREADS_HELP)
+    option("--device", help=DEVICE_HELP)
     group = command.add_argument_group("output")
     option = group.add_argument
     option("--gif", type=Path, help="write a small film for a web page; the camera follows the robots")
@@ -101,12 +101,10 @@ def run(options: argparse.Namespace) -> int:
 
 def _check(options: argparse.Namespace) -> None:
     """Check options and output paths before the work starts."""
-    from ..files import USD_SUFFIXES, check_output_path
+    from ..files import USD_SUFFIXES
 
     suffixes = {"usd": USD_SUFFIXES, "gif": (".gif",), "png": (".png",), "json": (".json",)}
-    for name, accepted in suffixes.items():
-        if getattr(options, name) is not None:
-            check_output_path(getattr(options, name), accepted)
+    check_outputs(options, suffixes)
     if options.view:
         refuse(options, "--view writes no files", *suffixes)
     else:

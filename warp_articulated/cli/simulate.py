@@ -20,6 +20,7 @@ from .console import (
     add_model,
     add_simulator,
     add_start,
+    check_outputs,
     count,
     free_memory,
     id_list,
@@ -28,6 +29,7 @@ from .console import (
     picture_size,
     positive,
     refuse,
+    synchronize,
 )
 from .control import Control, initial_state, make_control
 
@@ -107,12 +109,10 @@ def _state_bytes(model: Model, options: argparse.Namespace) -> int:
 
 def _check_paths(options: argparse.Namespace) -> None:
     """Check options and output paths before the work starts."""
-    from ..files import USD_SUFFIXES, check_output_path
+    from ..files import USD_SUFFIXES
 
     suffixes = {"usd": USD_SUFFIXES, "gif": (".gif",), "png": (".png",), "npz": (".npz",)}
-    for name, accepted in suffixes.items():
-        if getattr(options, name) is not None:
-            check_output_path(getattr(options, name), accepted)
+    check_outputs(options, suffixes)
     if options.gif is not None and options.fps and not MIN_GIF_FPS <= options.fps <= MAX_GIF_FPS:
         raise ValueError(
             f"--fps is {options.fps:g}, but a GIF supports {MIN_GIF_FPS:g} to {MAX_GIF_FPS:g} frames per second; omit "
@@ -177,13 +177,10 @@ class _Run:
         self.console.say(f"kernels for {self.sim.device} ready after {time.perf_counter() - began:.1f} s")
 
     def _rollout(self, q: torch.Tensor, qd: torch.Tensor, u: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        import torch
-
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", RuntimeWarning)  # reported once, at the end
             qs, qds = self.sim.rollout(q, qd, u)
-        if qs.is_cuda:  # launches are asynchronous
-            torch.cuda.synchronize(qs.device)
+        synchronize(qs)
         self.diverged.update(int(e) for e in self.sim.diverged)
         return qs, qds
 

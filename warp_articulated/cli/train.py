@@ -9,10 +9,23 @@ import signal
 import sys
 import threading
 from pathlib import Path
-from typing import Any
 
 from ..progress import Bar
-from .console import FAILED, OK, STOPPED, Console, add_command, as_dict, count, loader_option, number, positive, seed
+from .console import (
+    DEVICE_HELP,
+    FAILED,
+    NAME_VALUE,
+    OK,
+    STOPPED,
+    THREADS_HELP,
+    Console,
+    add_command,
+    as_dict,
+    count,
+    number,
+    positive,
+    seed,
+)
 
 ALGORITHMS = ("shac", "sac", "sql", "mbpo", "ppo")
 REPORTED = ".lost"  # file in the run folder: some process has already reported the failure of this run
@@ -38,15 +51,14 @@ def add(commands) -> None:
     option("--until", type=float, metavar="RETURN", help="stop when the mean return of an evaluation reaches this")
     option("--envs", type=count, help="number of environments; same as --set num_envs=")
     option("--seed", type=seed, default=0, help="seed of all random numbers (%(default)s)")
-    pairs: dict[str, Any] = {"type": loader_option, "action": "append", "default": [], "metavar": "NAME=VALUE"}
-    option("--option", **pairs, help="task option, with a JSON value: n=3, push=0.2")
-    option("--set", **pairs, help="algorithm setting, with a JSON value: gamma=0.95, actor_hidden='[64, 64]'")
+    option("--option", **NAME_VALUE, help="task option, with a JSON value: n=3, push=0.2")
+    option("--set", **NAME_VALUE, help="algorithm setting, with a JSON value: gamma=0.95, actor_hidden='[64, 64]'")
     option("--evaluate-every", type=number, default=30.0, help="s between evaluations without noise (%(default)s)")
     option("--checkpoint-every", type=number, default=60.0, help="s between checkpoints (%(default)s)")
     option("--resume", action="store_true", help="continue from the checkpoint in the folder")
     option("--begin-with", type=Path, metavar="FOLDER", help="start from the networks of a run of the same algorithm")
-    option("--threads", type=count, help="CPU threads; default: all cores, shared by torchrun's processes")
-    option("--device", help="cpu or cuda:0; default: CUDA if available")
+    option("--threads", type=count, help=f"{THREADS_HELP}, shared by torchrun's processes")
+    option("--device", help=DEVICE_HELP)
 
 
 def run(options: argparse.Namespace) -> int:
