@@ -30,7 +30,7 @@ def simulator(num_envs: int) -> wa.Simulator:
 
 
 class Braking:
-    """The task, for episodes of some seconds."""
+    """The task, with episodes of the given length."""
 
     def __init__(self, seconds: float):
         self.steps = round(seconds / DT)

@@ -68,9 +68,9 @@ def test_errors_for_files_that_are_not_policies(tmp_path):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)
         scripted = torch.jit.script(torch.nn.Linear(2, 1))
-    for told in ("[]", "{}", '{"task": "Ant", "options": {}, "info": {}}'):
+    for description in ("[]", "{}", '{"task": "Ant", "options": {}, "info": {}}'):
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", DeprecationWarning)
-            torch.jit.save(scripted, str(tmp_path / "p.pt"), _extra_files={"policy.json": told})
+            torch.jit.save(scripted, str(tmp_path / "p.pt"), _extra_files={"policy.json": description})
         with pytest.raises(ValueError, match=r"p\.pt was not written by save_policy"):
             load_policy(tmp_path / "p.pt")
