@@ -1,4 +1,4 @@
-"""A box slides over the ground in 16 environments, with 16 frictions: how far, against v^2 / (2 mu g)."""
+"""Sliding distance of a box for 16 friction values, one per environment, compared with v^2 / (2 mu g)."""
 
 import torch
 

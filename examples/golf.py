@@ -1,11 +1,11 @@
-"""A two-link arm hits a golf ball to a target on the ground, three metres away: torques of every step.
+"""A two-link arm hits a golf ball to a target on the ground three metres away, by optimising its torques.
 
     python examples/golf.py             # about a minute; curves, film and USD stage in out/golf
-    python examples/golf.py --more 30   # CMA-ES gets 1500 iterations, as in the paper: some minutes
-    python examples/golf.py --quick     # some seconds
+    python examples/golf.py --more 30   # 1500 iterations of CMA-ES, as in the paper: a few minutes
+    python examples/golf.py --quick     # a few seconds
 
-The two torques in each of the 1000 steps are the unknowns; all start from zero, so that at first the arm just falls.
-The miss is where the ball is after that second, from where it should be.
+The unknowns are the two torques in each of the 1000 steps. All start at zero, so initially the arm just falls. The miss
+is the distance between ball and target after one second.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def motion(x: torch.Tensor) -> torch.Tensor:
 
 
 def misses(x: torch.Tensor) -> torch.Tensor:
-    """(n, 3) m, from the target to the ball at the end."""
+    """Vectors (n, 3) from the target to the final position of the ball, m."""
     return motion(x)[-1, :, simulator(len(x)).model.joint_q("ball")][:, :3] - TARGET
 
 

@@ -1,12 +1,12 @@
-"""What does this Laikago weigh, and how does it rub? 179 parameters from 64 short recordings, with their confidence.
+"""System identification of a Laikago: 179 parameters from 64 short recordings, with standard deviations.
 
-    python examples/identify.py            # some minutes; tables, plots, film and USD stage in out/identify
+    python examples/identify.py            # a few minutes; tables, plots, film and USD stage in out/identify
     python examples/identify.py --quick    # 8 recordings, one iteration
 
-MuJoCo makes the recordings, from the same URDF file with other masses, centres of mass, inertias, damping, armature,
-friction and gains, and with noise; the robot is weighed, too. All of them are estimated, inertias in coordinates in
-which every value is possible (log-Cholesky), by Gauss-Newton on the exact Jacobian of our simulation. The initial state
-of each recording is unknown too. The Hessian says how sure each value is.
+MuJoCo generates the recordings, with noise, from the same URDF file with different masses, centres of mass, inertias,
+damping, armature, friction and gains; the robot is also weighed. All these parameters are estimated by Gauss-Newton on
+the exact Jacobian of our simulation; inertias use log-Cholesky coordinates, in which every value is physically valid.
+The initial state of each recording is also unknown. The Hessian gives the standard deviations.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from warp_articulated.geometry.rotations import quat_to_matrix
 from warp_articulated.progress import Bar
 
 ROBOT = Path(wa.__file__).parents[1] / "scenes" / "laikago.urdf"
-DT, HOLD, CONTROLS = 5e-4, 20, 20  # s per step, steps per control and sample, samples of a recording
-SUB = 5  # steps of MuJoCo per step of ours: what it records is then close to continuous motion
+DT, HOLD, CONTROLS = 5e-4, 20, 20  # s per step, steps per control and sample, samples per recording
+SUB = 5  # MuJoCo steps per step of ours, so that recordings are close to continuous motion
 KINDS = ("standing", "sliding", "flying", "limp")
-# noise of a sample: m and rad; of the velocities at the start: m/s and rad/s
+# noise of a sample: m and rad; noise of the initial velocities: m/s and rad/s
 NOISE_POSE, NOISE_ANGLE, NOISE_SPEED = 1e-3, 1e-3, 2e-2
-NOISE_WEIGHT = 0.05  # kg: motion alone tells masses and gains up to a common factor, so the robot is weighed once
+NOISE_WEIGHT = 0.05  # kg; the robot is weighed, as motion determines masses and gains only up to a common factor
 torch.set_default_dtype(torch.float64)
 
 
@@ -38,16 +38,16 @@ torch.set_default_dtype(torch.float64)
 
 
 class Parameters:
-    """What is estimated, as one vector theta of deviations from the URDF file, and the parameters it stands for."""
+    """The estimated quantities as one vector theta of deviations from the URDF file; maps theta to parameters."""
 
     def __init__(self, model: wa.Model):
         self.model = model
         nl, nu = model.num_links, model.nu
         guess = {"damping": 0.2, "armature": 0.02, "kp": 300.0, "kd": 8.0, "friction": 0.6}
         self.guess = {name: torch.full((1 if name == "friction" else nu,), value) for name, value in guess.items()}
-        spread = {"damping": 0.4, "armature": 0.4, "kp": 0.15, "kd": 0.15, "friction": 0.3}  # of their logarithms
+        spread = {"damping": 0.4, "armature": 0.4, "kp": 0.15, "kd": 0.15, "friction": 0.3}  # sd of the logarithms
         self.nominal = wa.log_cholesky(*(torch.tensor(x) for x in (model.mass, model.com, model.inertia)))
-        # mass, three radii of gyration: relative; shear and centre of mass: against the size of the link
+        # mass and three radii of gyration: relative; shear and centre of mass: relative to the size of the link
         size = self.nominal[:, 1:4].exp().mean(1, keepdim=True)
         inertial = torch.cat([0.05 * torch.ones(nl, 1), 0.1 * torch.ones(nl, 3), 0.1 * size.expand(-1, 3),
                               0.2 * size.expand(-1, 3)], 1)  # fmt: skip
@@ -78,17 +78,17 @@ class Parameters:
 
 @dataclass
 class Recordings:
-    """n short motions: measured positions (CONTROLS + 1, n, nq), velocities at the start, controls, drives on/off."""
+    """n short motions: measured positions (CONTROLS + 1, n, nq), initial velocities, controls, drives on/off."""
 
     q: torch.Tensor
     qd: torch.Tensor  # (n, nv)
     u: torch.Tensor  # (CONTROLS, n, nu)
     on: torch.Tensor  # (n, 1) 1 or 0
-    weight: float  # kg, of the whole robot
+    weight: float  # mass of the whole robot, kg
 
 
 def mujoco_robot(model: wa.Model, params: dict[str, torch.Tensor], on: bool) -> mujoco.MjModel:
-    """The URDF file as MuJoCo reads it, on a free joint and a plane, with other parameters."""
+    """The URDF file loaded by MuJoCo, on a free joint and a plane, with the given parameters."""
     spec = mujoco.MjSpec.from_file(str(ROBOT))
     spec.option.timestep = DT / SUB
     spec.option.integrator = mujoco.mjtIntegrator.mjINT_IMPLICITFAST
@@ -129,7 +129,7 @@ def mujoco_robot(model: wa.Model, params: dict[str, torch.Tensor], on: bool) -> 
 
 
 def record(model: wa.Model, params: dict[str, torch.Tensor], n: int, seed: int) -> Recordings:
-    """n motions of MuJoCo's robot, of all KINDS in turn, as a motion capture and joint encoders would see them."""
+    """n motions of the robot in MuJoCo, cycling through KINDS, as measured by motion capture and joint encoders."""
     chance = torch.Generator().manual_seed(seed)
 
     def normal(*shape: int) -> torch.Tensor:
@@ -148,8 +148,8 @@ def record(model: wa.Model, params: dict[str, torch.Tensor], n: int, seed: int) 
     qd[:, 3:6] = torch.where(air, 1.0, 0.0) * normal(n, 3)
     qd[:, 6:] = torch.where(on == 0, 1.5, 0.0) * normal(n, model.nu)
 
-    # drive targets: three sines a joint about the standing pose
-    warm = 10  # controls before the recording: the robot has settled on its feet, and moves
+    # drive targets: three sines per joint around the standing pose
+    warm = 10  # controls before the recording, in which the robot settles on its feet
     time = torch.arange(warm + CONTROLS)[:, None, None] * (DT * HOLD)
     swing = torch.where(air, 0.25, 0.08)
     u = torch.tensor(model.u0).expand(warm + CONTROLS, n, -1).clone()
@@ -169,7 +169,7 @@ def record(model: wa.Model, params: dict[str, torch.Tensor], n: int, seed: int) 
 
 
 def run_mujoco(m: mujoco.MjModel, q: torch.Tensor, qd: torch.Tensor, u: torch.Tensor) -> torch.Tensor:
-    """(controls + 1, n, nq + nv): states at the controls. MuJoCo has wxyz, and angular velocities in body axes."""
+    """States at the controls (controls + 1, n, nq + nv). MuJoCo uses wxyz and angular velocities in body axes."""
     n = len(q)
     start = np.concatenate([np.zeros((n, 1)), q.numpy(), qd.numpy()], 1)
     start[:, 4:8] = np.roll(start[:, 4:8], 1, axis=1)
@@ -187,7 +187,7 @@ def run_mujoco(m: mujoco.MjModel, q: torch.Tensor, qd: torch.Tensor, u: torch.Te
 
 
 def noise(model: wa.Model) -> torch.Tensor:
-    """(nv,) standard deviations of a sample."""
+    """Standard deviations (nv,) of a sample."""
     return torch.cat([torch.full((3,), NOISE_POSE), torch.full((model.nv - 3,), NOISE_ANGLE)])
 
 
@@ -195,7 +195,7 @@ def noise(model: wa.Model) -> torch.Tensor:
 
 
 class Estimator:
-    """Gauss-Newton for the parameters and for every recording's initial state."""
+    """Gauss-Newton for the parameters and the initial state of every recording."""
 
     def __init__(self, parameters: Parameters, data: Recordings):
         self.parameters, self.data, self.model = parameters, data, parameters.model
@@ -207,16 +207,16 @@ class Estimator:
         self.q, self.qd = data.q[0], data.qd
 
     def params(self, theta: torch.Tensor) -> dict[str, torch.Tensor]:
-        """Per recording: some have their drives off."""
+        """Parameters per recording; in some the drives are off."""
         made = {name: value.expand(self.n, *value.shape) for name, value in self.parameters(theta).items()}
         return made | {gain: self.data.on * made[gain] for gain in ("kp", "kd")}
 
     def predict(self, theta, q, qd) -> torch.Tensor:
-        """(CONTROLS + 1, n, nq), positions at the samples."""
+        """Positions (CONTROLS + 1, n, nq) at the samples."""
         return self.sim.rollout(q, qd, self.data.u, substeps=HOLD, params=self.params(theta))[0]
 
     def residuals(self, theta, q, qd) -> torch.Tensor:
-        """(CONTROLS + 1, n, nv), in standard deviations of the noise."""
+        """Residuals (CONTROLS + 1, n, nv), in standard deviations of the noise."""
         return wa.difference(self.model, self.predict(theta, q, qd), self.data.q) / self.sigma
 
     def cost(self, theta, q, qd) -> float:
@@ -229,20 +229,20 @@ class Estimator:
         return self.parameters(theta)["mass"].sum()
 
     def step_jacobians(self, q, qd, u, params) -> tuple[torch.Tensor, torch.Tensor]:
-        """Of single steps: by the state (e, 2 nv, 2 nv), and by the simulator's parameters (e, 2 nv, all of them)."""
+        """Jacobians of single steps by the state (e, 2 nv, 2 nv) and by all simulator parameters (e, 2 nv, ...)."""
         params = {name: value.detach().requires_grad_() for name, value in params.items()}
         dx = torch.zeros(len(q), 2 * self.model.nv, requires_grad=True)
         dq, dqd = dx.chunk(2, 1)
         q_next, qd_next = self.many.step(wa.retract(self.model, q, dq), qd + dqd, u, params=params)
         out = torch.cat([wa.difference(self.model, q_next.detach(), q_next), qd_next], 1)
         rows = []
-        for r in range(out.shape[1]):  # one adjoint of all steps at once for each of their outputs
+        for r in range(out.shape[1]):  # one adjoint of all steps per output
             slopes = torch.autograd.grad(out[:, r].sum(), [dx, *params.values()], retain_graph=True)
             rows.append(torch.cat([slope.flatten(1) for slope in slopes], 1))
         return torch.stack(rows, 1).split([out.shape[1], rows[0].shape[1] - out.shape[1]], 2)
 
     def jacobian(self, bar) -> tuple[torch.Tensor, torch.Tensor]:
-        """Of the positions at all samples, (CONTROLS + 1, n, nv, ...): by the initial states and by theta."""
+        """Jacobians of the positions at all samples (CONTROLS + 1, n, nv, ...), by the initial states and by theta."""
         nv, n = self.model.nv, self.n
         params = {name: value.detach() for name, value in self.params(self.theta).items()}
         every = self.data.u.repeat_interleave(HOLD, 0)
@@ -278,7 +278,7 @@ class Estimator:
         heavier = torch.autograd.functional.jacobian(self.weight, self.theta) / NOISE_WEIGHT
         Htt = Htt + torch.outer(heavier, heavier)
         gt = gt + heavier * (self.data.weight - self.weight(self.theta)) / NOISE_WEIGHT
-        # the initial states are eliminated: what is left is the Hessian of the parameters alone
+        # eliminate the initial states (Schur complement): the Hessian of the parameters remains
         solved = torch.linalg.solve(Hxx, torch.cat([Hxt, gx[..., None]], 2))
         self.hessian = Htt + torch.diag(self.parameters.prior**-2) - (Hxt.mT @ solved[..., :-1]).sum(0)
         dtheta = torch.linalg.solve(self.hessian, gt - (Hxt.mT @ solved[..., -1:])[..., 0].sum(0))
@@ -303,7 +303,7 @@ class Estimator:
 
 
 def prediction_error(parameters: Parameters, theta: torch.Tensor, data: Recordings) -> dict[str, float]:
-    """Root mean squares over whole recordings, each predicted from its measured start: base in mm, joints in mrad."""
+    """RMS errors over recordings predicted from their measured initial states: base in mm, joints in mrad."""
     judge = Estimator(parameters, data)
     off = judge.residuals(theta, judge.q, judge.qd)[1:] * judge.sigma
     return {"base_mm": 1e3 * float((off[..., :3] ** 2).mean().sqrt()),
@@ -311,7 +311,7 @@ def prediction_error(parameters: Parameters, theta: torch.Tensor, data: Recordin
 
 
 def compare(parameters: Parameters, truth: torch.Tensor, found: torch.Tensor, sd: torch.Tensor) -> dict[str, dict]:
-    """By group: errors of what a user would look up, before and after, and whether the confidence was right."""
+    """Errors of the main quantities before and after, and by group the share of values within two sd."""
     before, after, true = (parameters(theta) for theta in (torch.zeros_like(truth), found, truth))
     joints = slice(-parameters.model.nu, None)
     both = {
@@ -359,7 +359,7 @@ def draw(path: Path, parameters: Parameters, truth, found, sd, costs: list[float
     for name, part in parameters.slices.items():
         right.axvline(part.start, color="grey", linewidth=0.5)
         right.text(part.start, right.get_ylim()[1], f" {name}", fontsize=7, va="top")
-    right.set(xlabel="parameter", ylabel="error, in spreads of the prior")
+    right.set(xlabel="parameter", ylabel="error, in sd of the prior")
     right.legend(fontsize=8)
     for axes in (left, right):
         axes.grid(True, alpha=0.3)
@@ -369,7 +369,7 @@ def draw(path: Path, parameters: Parameters, truth, found, sd, costs: list[float
 def main(arguments: list[str] | None = None) -> dict:
     parser = options(__doc__, iterations=6, seeds=1)
     parser.add_argument(
-        "--recordings", type=int, default=64, help="to learn from (%(default)s); a quarter as many to judge"
+        "--recordings", type=int, default=64, help="training recordings (%(default)s); a quarter as many for testing"
     )
     chosen = parser.parse_args(arguments)
     n, iterations, seeds = (8, 1, 1) if chosen.quick else (chosen.recordings, chosen.iterations, chosen.seeds)
@@ -400,7 +400,7 @@ def main(arguments: list[str] | None = None) -> dict:
         shares = [f"{name} {100 * share:.0f} %" for name, share in results[-1]["within_two_sd"].items()]
         print(f"  within two standard deviations: {', '.join(shares)}")
     draw(folder / "parameters.png", parameters, truth, found, sd, costs)
-    # three robots side by side: as recorded, as predicted before, as predicted after
+    # three robots: as recorded, as predicted before, as predicted after
     judge = Estimator(parameters, judged_by)
     motions = [judged_by.q] + [judge.predict(theta, judge.q, judge.qd) for theta in (torch.zeros_like(found), found)]
     write_motion(folder, model, torch.stack([qs[:, 1] for qs in motions], 1), DT * HOLD)

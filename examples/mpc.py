@@ -1,12 +1,12 @@
-"""Fallen Laikagos stand up: iLQR through contacts on batched Jacobians, planned again while they move.
+"""Fallen Laikagos stand up: model predictive control by iLQR through contacts, with batched Jacobians.
 
     python examples/mpc.py              # about a minute; cost, film and USD stage in out/mpc
-    python examples/mpc.py --quick      # some seconds
+    python examples/mpc.py --quick      # a few seconds
 
-Sixteen robots are dropped with limp legs, each tilted and bent in its own way. Then, ten times per simulated second,
-all of them plan the joint targets of the next 0.8 s at once: the Jacobians of all controls of all plans come from one
-launch per step of a control, the Riccati recursion runs as a batch in torch, and the line search tries all its step
-lengths at once. Beside it: the same robots told to take the standing pose at once, and following the first guess.
+Sixteen robots with random tilts and joint angles are dropped with limp legs. Then, ten times per simulated second, all
+of them plan the joint targets of the next 0.8 s. The Jacobians of all controls of all plans come from one launch per
+step of a control, the Riccati recursion runs as a batch in torch, and the line search tries all step lengths as a
+batch. For comparison, the same robots are commanded to the standing pose at once, and follow the initial guess.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ from warp_articulated.progress import Bar
 DT, HOLD = 5e-3, 4  # s per step, steps per control
 HORIZON = 40  # controls per plan
 EVERY = 5  # controls between two plans
-FIRST, AGAIN = 10, 2  # iterations of the first plan, and of those that start from the one before
-LENGTHS = (1.0, 0.5, 0.25, 0.1, 0.03, 0.0)  # of the line search; the last one keeps the plan
+FIRST, AGAIN = 10, 2  # iterations of the first plan, and of later plans, which start from the previous one
+LENGTHS = (1.0, 0.5, 0.25, 0.1, 0.03, 0.0)  # step lengths of the line search; the last one keeps the plan
 STANDING = 0.28  # m, height of the base
 UPRIGHT = 0.25  # rad
 
 
 @dataclass
 class Plan:
-    """Of all robots: states (HORIZON + 1, n, ...), controls (HORIZON, n, nu), feedback (HORIZON, n, nu, 2 nv)."""
+    """Plans of all robots: states (HORIZON + 1, n, ...), controls (HORIZON, n, nu), feedback (HORIZON, n, nu, 2 nv)."""
 
     q: torch.Tensor
     qd: torch.Tensor
@@ -42,7 +42,7 @@ class Plan:
 
 
 class Planner:
-    """iLQR for n robots. A robot's cost is a weighted square of how far its state is from `goal`."""
+    """iLQR for n robots. The cost is the weighted squared distance of the state from `goal`."""
 
     def __init__(self, model: wa.Model, n: int, goal: torch.Tensor):
         self.model, self.n, self.goal = model, n, goal
@@ -55,7 +55,7 @@ class Planner:
         self.stage, self.last, self.effort = weights, 10.0 * weights, 0.5
         self.u0 = self.sim.initial_control()[0]
         self.crouch = self.u0.clone()
-        for k, name in enumerate(model.drive_names):  # feet below the hips, knees bent as far as they go
+        for k, name in enumerate(model.drive_names):  # feet below the hips, knees fully bent
             self.crouch[k] = {"hip": 0.0, "upper": 1.2, "lower": -2.1}[name.split("_")[1]]
         self.damping = torch.full((n, 1, 1), 1e-3, dtype=torch.float64)
 
@@ -63,13 +63,13 @@ class Planner:
         return torch.cat([wa.difference(self.model, goal, q), qd], -1)
 
     def costs(self, q, qd, u, goal) -> torch.Tensor:
-        """(n,) of whole trajectories."""
+        """Costs (n,) of whole trajectories."""
         e = self.error(q, qd, goal)
         states = (self.stage * e[:-1] ** 2).sum((0, -1)) + (self.last * e[-1] ** 2).sum(-1)
         return 0.5 * (states + self.effort * ((u - self.u0) ** 2).sum((0, -1)))
 
     def roll(self, plan: Plan, k: torch.Tensor, q, qd) -> Plan:
-        """The best of all step lengths along the change k (HORIZON, n, nu) of the plan, from the states q and qd."""
+        """The best plan of all step lengths along the change k (HORIZON, n, nu), from the states q and qd."""
         tries = len(LENGTHS)
         length = torch.tensor(LENGTHS, dtype=q.dtype)[:, None, None]
         q, qd = q.repeat(tries, 1), qd.repeat(tries, 1)
@@ -91,7 +91,7 @@ class Planner:
         return Plan(qs[:, rows], qds[:, rows], us[:, rows], plan.K, costs.min(0).values)
 
     def linearise(self, plan: Plan) -> tuple[torch.Tensor, torch.Tensor]:
-        """(HORIZON, n, 2 nv, 2 nv) and (HORIZON, n, 2 nv, nu): of all controls at once."""
+        """Jacobians (HORIZON, n, 2 nv, 2 nv) and (HORIZON, n, 2 nv, nu) of all controls, as one batch."""
         q, qd, u = (x[:HORIZON].reshape(HORIZON * self.n, -1) for x in (plan.q, plan.qd, plan.u))
         A, B = self.linear.jacobians(q, qd, u)
         for _ in range(HOLD - 1):
@@ -113,7 +113,7 @@ class Planner:
             Qu = self.effort * (plan.u[t] - self.u0) + (Bt @ Vx[..., None])[..., 0]
             VA, VB = Vxx @ A[t], Vxx @ B[t]
             Qxx, Qux, Quu = torch.diag(self.stage) + At @ VA, Bt @ VA, self.effort * eye + Bt @ VB
-            # more damping: shorter steps for a robot whose last one did not help
+            # damping: shorter steps for a robot whose last step did not help
             damped = Quu + self.damping * Quu.diagonal(dim1=-2, dim2=-1).mean(-1)[:, None, None] * eye
             solved = torch.linalg.solve(damped, torch.cat([Qu[..., None], Qux], -1))
             k[t], K[t] = -solved[..., 0], -solved[..., 1:]
@@ -124,14 +124,14 @@ class Planner:
         return self.roll(Plan(plan.q, plan.qd, plan.u, K, plan.cost), k, plan.q[0], plan.qd[0])
 
     def shift(self, plan: Plan, q, qd) -> Plan:
-        """The plan without its first controls, from the states that the robots have reached; the last one is held."""
+        """The plan without its first EVERY controls, from the robots' current states; the last control is held."""
         later = [min(t + EVERY, HORIZON - 1) for t in range(HORIZON)]
         states = [min(t + EVERY, HORIZON) for t in range(HORIZON + 1)]
         moved = Plan(plan.q[states], plan.qd[states], plan.u[later], 0.0 * plan.K, plan.cost)
         return self.roll(moved, torch.zeros_like(plan.u), q, qd)
 
     def start(self, q, qd) -> Plan:
-        """The better of two first plans: to the standing pose at once, or with the feet drawn in first."""
+        """The better of two initial plans: directly to the standing pose, or with the feet drawn in first."""
         nv, nu = self.model.nv, self.model.nu
         held = q[:, 7:].expand(HORIZON, -1, -1)
         still = q.new_zeros(HORIZON, self.n, nu, 2 * nv)
@@ -144,14 +144,14 @@ class Planner:
 
 
 def better(a: Plan, b: Plan) -> Plan:
-    """Of each robot's two plans the one that costs less."""
+    """For each robot, the plan with the lower cost."""
     first = (a.cost <= b.cost)[:, None]
     states = [torch.where(first, x, y) for x, y in ((a.q, b.q), (a.qd, b.qd), (a.u, b.u))]
     return Plan(*states, torch.where(first[..., None], a.K, b.K), torch.minimum(a.cost, b.cost))
 
 
 def fallen(model: wa.Model, n: int, seed: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """States of robots that were dropped with limp legs, and lie still."""
+    """States of robots that were dropped with limp legs and have come to rest."""
     sim = wa.Simulator(model, n, dt=DT, dtype="float64")
     chance = torch.Generator().manual_seed(seed)
     q, qd = sim.initial_state()
@@ -167,7 +167,7 @@ def fallen(model: wa.Model, n: int, seed: int) -> tuple[torch.Tensor, torch.Tens
 
 
 def tilt(q: torch.Tensor) -> torch.Tensor:
-    """(n,) rad between a base's up and the world's."""
+    """Angle (n,) between the base's z axis and the vertical, rad."""
     x, y = q[..., 3], q[..., 4]
     return torch.arccos((1.0 - 2.0 * (x * x + y * y)).clamp(-1.0, 1.0))
 
@@ -177,7 +177,7 @@ def stands(q: torch.Tensor) -> torch.Tensor:
 
 
 def standing_goal(model: wa.Model, q: torch.Tensor) -> torch.Tensor:
-    """The default pose where each robot lies, turned about the vertical as it is."""
+    """The default pose at each robot's position and heading."""
     goal = torch.tensor(model.q0, dtype=q.dtype).repeat(len(q), 1)
     goal[:, :2] = q[:, :2]
     yaw = torch.atan2(2 * (q[:, 6] * q[:, 5] + q[:, 3] * q[:, 4]), 1 - 2 * (q[:, 4] ** 2 + q[:, 5] ** 2))
@@ -186,22 +186,22 @@ def standing_goal(model: wa.Model, q: torch.Tensor) -> torch.Tensor:
 
 
 def stand_up(model: wa.Model, n: int, seed: int, controls: int, first: int = FIRST) -> dict:
-    """n fallen robots plan and move for so many controls, with so many iterations of the first plan.
+    """n fallen robots plan and move for `controls` controls; first: iterations of the first plan.
 
-    Beside them the same ones that are told to take the standing pose at once, and those that follow the first guess.
+    For comparison, the same robots are commanded to the standing pose at once, and follow the initial guess.
     """
     q, qd = fallen(model, n, seed)
     start = (q, qd)
     planner = Planner(model, n, standing_goal(model, q))
     world = wa.Simulator(model, n, dt=DT, substeps=HOLD, dtype="float64")
     plan = guessed = planner.start(q, qd)
-    planner.improve(plan)  # compiles: the clock begins afterwards
+    planner.improve(plan)  # compiles kernels before the timing
     costs, qs, seconds, iterations = [plan.cost], [q], 0.0, 0
     with Bar(f"planning, seed {seed}") as bar:
         for c in range(controls):
             if c % EVERY == 0:
                 began = time.perf_counter()
-                if c:  # on from the plan before, or anew where that costs less
+                if c:  # from the previous plan, or from a new one if that costs less
                     plan = better(planner.shift(plan, q, qd), planner.start(q, qd))
                 for _ in range(AGAIN if c else first):
                     plan = planner.improve(plan)
@@ -214,9 +214,9 @@ def stand_up(model: wa.Model, n: int, seed: int, controls: int, first: int = FIR
             q, qd = world.step(q, qd, plan.u[t] + (plan.K[t] @ dx[..., None])[..., 0])
             qs.append(q)
             bar(c + 1, controls, f"{int(stands(q).sum())} of {n} stand")
-    told = world.initial_control().expand(controls, -1, -1)
-    at_once = world.rollout(*start, told)[0]
-    guess = world.rollout(*start, torch.cat([guessed.u, told])[:controls])[0]
+    standing = world.initial_control().expand(controls, -1, -1)
+    at_once = world.rollout(*start, standing)[0]
+    guess = world.rollout(*start, torch.cat([guessed.u, standing])[:controls])[0]
     return {
         "qs": torch.stack(qs),
         "costs": torch.stack(costs),
@@ -229,7 +229,7 @@ def stand_up(model: wa.Model, n: int, seed: int, controls: int, first: int = FIR
 
 
 def draw(path: Path, runs: list[dict]) -> None:
-    """Cost over the iterations of the first plans, and how many robots stand, over time."""
+    """Plot the cost over the iterations of the first plans, and the number of standing robots over time."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(10, 3.6), layout="constrained")
@@ -239,7 +239,7 @@ def draw(path: Path, runs: list[dict]) -> None:
         when = torch.arange(len(run["qs"])) * (DT * HOLD)
         right.plot(when, stands(run["qs"]).sum(1), label=f"seed {seed}")
     left.set(xlabel="iterations of the first plan", ylabel="cost")
-    right.set(xlabel="s", ylabel="robots that stand")
+    right.set(xlabel="s", ylabel="standing robots")
     for axes in (left, right):
         axes.grid(True, alpha=0.3)
         axes.legend(fontsize=8)
@@ -248,21 +248,21 @@ def draw(path: Path, runs: list[dict]) -> None:
 
 def main(arguments: list[str] | None = None) -> dict:
     parser = options(__doc__, iterations=FIRST, seeds=1)
-    parser.add_argument("--robots", type=int, default=16, help="(%(default)s)")
-    parser.add_argument("--seconds", type=float, default=2.0, help="that they have to stand up (%(default)s)")
+    parser.add_argument("--robots", type=int, default=16, help="number of robots (%(default)s)")
+    parser.add_argument("--seconds", type=float, default=2.0, help="time to stand up (%(default)s)")
     chosen = parser.parse_args(arguments)
     n, seeds = (2, 1) if chosen.quick else (chosen.robots, chosen.seeds)
     controls = EVERY if chosen.quick else round(chosen.seconds / (DT * HOLD))
     folder = chosen.out or Path("out/mpc")
     folder.mkdir(parents=True, exist_ok=True)
-    torch.set_num_threads(1)  # many small matrices: torch's threads would only get in the simulator's way
+    torch.set_num_threads(1)  # many small matrices: torch's threads would only slow down the simulator
     model = wa.load("laikago")
     runs = [stand_up(model, n, seed, controls, chosen.iterations) for seed in range(seeds)]
     draw(folder / "curves.png", runs)
     write_motion(folder, model, runs[0]["qs"], DT * HOLD)
     for seed, run in enumerate(runs):
         print(f"seed {seed}: {int(run['stand'].sum())} of {n} stand after {controls * DT * HOLD:g} s, "
-              f"{int(run['guess'].sum())} by the first guess alone, {int(run['at_once'].sum())} told to stand at once; "
+              f"{int(run['guess'].sum())} with the initial guess, {int(run['at_once'].sum())} if commanded at once; "
               f"{run['ms']:.1f} ms per iteration and robot")  # fmt: skip
     return write_summary(folder, {
         "robots": n, "stand": [int(r["stand"].sum()) for r in runs], "at_once": [int(r["at_once"].sum()) for r in runs],

@@ -1,11 +1,11 @@
-"""Which friction stops a sliding car at x = 0.8 m? One parameter, by Gauss-Newton and without gradients.
+"""Which friction stops a sliding car at x = 0.8 m? One parameter, by Gauss-Newton and by gradient-free methods.
 
     python examples/racecar_friction.py           # about half a minute; curves, landscape, film in out/racecar_friction
-    python examples/racecar_friction.py --quick   # some seconds
+    python examples/racecar_friction.py --quick   # a few seconds
 
-The car starts at 1 m/s with braked wheels and a friction of 0.002. The loss is how far from x = 0.8 m it stands after
-two seconds: it needs 1.6 s to stop there, whereas in the paper's one second a car that starts at 1 m/s and brakes
-evenly is at x = 0.8 m while it still moves. `--seconds 1` runs that.
+The car starts at 1 m/s with braked wheels and a friction of 0.002. The loss is its distance from x = 0.8 m after two
+seconds: it needs 1.6 s to stop there. The paper uses one second, but a car that starts at 1 m/s and brakes evenly is
+still moving when it passes x = 0.8 m then; `--seconds 1` runs that.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def simulator(num_envs: int) -> wa.Simulator:
 
 
 class Braking:
-    """The task, for episodes of some seconds."""
+    """The task, with episodes of the given length."""
 
     def __init__(self, seconds: float):
         self.steps = round(seconds / DT)
@@ -45,7 +45,7 @@ class Braking:
         return sim.rollout(q, qd, u, params={"friction": x.clamp_min(0.0).expand(-1, pairs)})
 
     def misses(self, x: torch.Tensor) -> torch.Tensor:
-        """(n, 1) m, from x = 0.8 m to where the car is at the end."""
+        """Distance (n, 1) from x = 0.8 m to the car's final position, m."""
         qs, _ = self.motion(x)
         return qs[-1, :, :1] - TARGET
 
@@ -68,7 +68,7 @@ def nelder_mead(misses, x: torch.Tensor, evaluations: int) -> Curve:
 
 
 def draw_landscape(path: Path, task: Braking, found: Curve) -> None:
-    """The loss over friction, all values simulated at once, with the iterates on it."""
+    """Plot the loss over friction, all values simulated in one batch, and the iterates."""
     from matplotlib.figure import Figure
 
     frictions = torch.linspace(0.0, 2.5 * float(found.best), 200, dtype=torch.float64)[:, None]
@@ -93,10 +93,10 @@ def main(arguments: list[str] | None = None) -> dict:
     folder.mkdir(parents=True, exist_ok=True)
     task = Braking(chosen.seconds)
     start = torch.tensor([FIRST], dtype=torch.float64)
-    gauss_newton(task.misses, start, 1)  # compiles: the clock begins afterwards
+    gauss_newton(task.misses, start, 1)  # compiles kernels before the timing
 
     ours = gauss_newton(task.misses, start, chosen.iterations)
-    # cma wants two parameters or more, so that it gets a second one that does nothing
+    # cma needs at least two parameters; the second one has no effect
     padded = torch.tensor([FIRST, 0.0], dtype=torch.float64)
     evolved = [
         cma_es(lambda x: task.misses(x[:, :1]), padded, 10 if chosen.quick else 50, sigma=0.02, seed=seed)

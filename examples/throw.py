@@ -1,11 +1,11 @@
-"""A Panda arm throws a ball to a point in the air: torques of every control by exact gradients, beside CMA-ES.
+"""A Panda arm throws a ball to a point in the air: optimises its torques with exact gradients, compared with CMA-ES.
 
     python examples/throw.py            # about a minute; curves, film and USD stage in out/throw
-    python examples/throw.py --quick    # some seconds
+    python examples/throw.py --quick    # a few seconds
 
-The arm's seven torques and the fingers' two forces in each of the 50 controls of 10 ms are the 450 unknowns; all start
-from zero, so that at first the arm falls. After 0.3 s the fingers are told to open. The miss is where the ball is at
-the end, half a second after the start, from where it should be.
+The 450 unknowns are the arm's seven torques and the fingers' two forces in each of the 50 controls of 10 ms. All start
+at zero, so initially the arm falls. After 0.3 s the fingers open. The miss is the distance between ball and target at
+the end, half a second after the start.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import warp_articulated as wa
 DT, SUBSTEPS = 1e-3, 10  # s per step, steps per control
 STEPS, RELEASE = 50, 30  # controls
 TARGET = torch.tensor([0.2679, 0.2135, 0.6616], dtype=torch.float64)
-OPEN = 70.0  # N on each finger, all that it has: against its spring, away from the ball
+OPEN = 70.0  # N on each finger, its maximum: against its spring, away from the ball
 GOAL = 0.02  # m
 VIEW = wa.Camera(eye=(1.9, 1.5, 1.2), target=(0.1, 0.1, 0.55), fov=35.0)
 
@@ -42,7 +42,7 @@ def motion(x: torch.Tensor) -> torch.Tensor:
 
 
 def misses(x: torch.Tensor) -> torch.Tensor:
-    """(n, 3) m, from the target to the ball at the end."""
+    """Vectors (n, 3) from the target to the final position of the ball, m."""
     return motion(x)[-1, :, simulator(len(x)).model.joint_q("root")][:, :3] - TARGET
 
 

@@ -1,7 +1,7 @@
-"""What several examples share: Gauss-Newton, CMA-ES on a batch, the loss curves, and the files of a result.
+"""Shared by several examples: Gauss-Newton, CMA-ES on a batch, loss curves, and output files.
 
-A task is a function `misses(x)`: x is (n, size), one candidate per row, the result (n, m) how far each of m quantities
-is from where it should be. The loss is the length of a row. Both searches try many candidates at once, as a batch.
+A task is a function `misses(x)`: x is (n, size), one candidate per row; the result (n, m) has the deviations of m
+quantities from their targets. The loss is the norm of a row. Both searches evaluate many candidates as a batch.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ OURS = "Gauss-Newton"
 
 @dataclass
 class Curve:
-    """The best loss so far after every iteration, and the seconds that had passed."""
+    """The best loss so far and the elapsed seconds, after every iteration."""
 
     losses: list[float] = field(default_factory=list)
     seconds: list[float] = field(default_factory=list)
@@ -43,22 +43,22 @@ class Curve:
         self.seconds.append(time.perf_counter() - self._start)
 
     def reached(self, loss: float) -> int | None:
-        """The first iteration after which the loss was at most this."""
+        """The first iteration with at most this loss."""
         return next((i for i, value in enumerate(self.losses) if value <= loss), None)
 
 
-# Lengths of a Gauss-Newton step that are tried
+# Step lengths tried by Gauss-Newton
 LENGTHS = (1.5, 1.0, 0.7, 0.5, 0.35, 0.25, 0.18, 0.12, 0.08, 0.05, 0.03, 0.01)
-GUESSES = 64  # further candidates, where no length helps
+GUESSES = 64  # additional candidates if no length helps
 
 
 def gauss_newton(misses: Misses, x: torch.Tensor, iterations: int, *, seed: int = 0, damping: float = 1e-3) -> Curve:
-    """From x (size,), with the exact gradients of all m misses.
+    """Gauss-Newton from x (size,), with the exact gradients of all m misses.
 
-    The m gradients come from one backward pass over m copies. The step is the shortest one that would bring every miss
-    to zero if all were linear; several lengths of it are tried at once, as a batch. Where bodies hit each other, a loss
-    is a saw: a hit that comes one step later moves everything by a little, and no gradient knows of that. Where no
-    length gains a tenth, random mixtures of the m gradients are tried: the few directions that move the misses at all.
+    The m gradients come from one backward pass over m copies. The step is the shortest that would bring every miss to
+    zero if the misses were linear; several step lengths are tried as a batch. With impacts the loss is a sawtooth: an
+    impact one time step later changes the result by a little, which no gradient shows. If no length reduces the loss by
+    a tenth, random combinations of the m gradients are tried, the only directions that change the misses at all.
     """
     curve, chance = Curve(), torch.Generator().manual_seed(seed)
     m = misses(x[None]).shape[1]
@@ -86,7 +86,7 @@ def gauss_newton(misses: Misses, x: torch.Tensor, iterations: int, *, seed: int 
 
 
 def _guesses(m: int, chance: torch.Generator, dtype: torch.dtype) -> torch.Tensor:
-    """(GUESSES, m) of either sign, from a hundredth to thirty."""
+    """Random factors (GUESSES, m) of either sign, with sizes from 0.01 to 30."""
     sizes, signs = torch.rand(2, GUESSES, m, generator=chance, dtype=dtype)
     return 10.0 ** (3.5 * sizes - 2.0) * torch.sign(signs - 0.5)
 
@@ -101,7 +101,7 @@ def cma_es(
     population: int | None = None,
     seconds: float = float("inf"),
 ) -> Curve:
-    """CMA-ES from x (size,), with a diagonal covariance where a full one would cost more than the simulation."""
+    """CMA-ES from x (size,); with a diagonal covariance where a full one would cost more than the simulation."""
     import cma
 
     options = {"seed": seed + 1, "verbose": -9, "tolfun": 0.0, "tolx": 0.0, "CMA_diagonal": x.numel() > 100}
@@ -126,18 +126,18 @@ def cma_es(
 def contest(
     misses: Misses, start: torch.Tensor, chosen: argparse.Namespace, folder: Path, *, goal: float, sigma: float
 ) -> tuple[Curve, dict]:
-    """Gauss-Newton beside CMA-ES, which gets `chosen.more` times the iterations; prints and draws both.
+    """Compare Gauss-Newton with CMA-ES, which gets `chosen.more` times the iterations; prints and plots both.
 
     Returns:
-        the first curve of Gauss-Newton, and what is worth keeping of all; losses are distances in m.
+        the first curve of Gauss-Newton, and a summary of all curves; losses are distances in m.
     """
-    gauss_newton(misses, start, 1)  # compiles: the clock begins afterwards
+    gauss_newton(misses, start, 1)  # compiles kernels before the timing
     more = 2 if chosen.quick else chosen.more
     ours = [gauss_newton(misses, start, chosen.iterations, seed=seed) for seed in range(chosen.seeds)]
     theirs = [cma_es(misses, start, more * chosen.iterations, sigma=sigma, seed=seed) for seed in range(chosen.seeds)]
     draw_curves(folder / "curves.png", {OURS: ours, "CMA-ES": theirs}, "distance, m", goal)
     same_time = [at_time(b, a.seconds[-1]) for a, b in zip(ours, theirs)]
-    print(f"{1e3 * ours[0].losses[0]:.0f} mm from the target at first; {chosen.seeds} seeds:")
+    print(f"{1e3 * ours[0].losses[0]:.0f} mm from the target initially; {chosen.seeds} seeds:")
     for name, runs in ((OURS, ours), ("CMA-ES", theirs)):
         reached = [run.reached(goal) for run in runs]
         when = ", ".join("never" if k is None else str(k) for k in reached)
@@ -158,12 +158,12 @@ def _mean(values: Sequence[float]) -> float:
 
 
 def _range(values: Sequence[float]) -> str:
-    """In mm."""
+    """Smallest and largest value, in mm."""
     return f"{1e3 * min(values):.3g} to {1e3 * max(values):.3g}"
 
 
 def as_dict(curve: Curve, goal: float) -> dict:
-    """For the summary."""
+    """A curve as an entry of the summary."""
     reached = curve.reached(goal)
     return {
         "losses": curve.losses,
@@ -174,26 +174,24 @@ def as_dict(curve: Curve, goal: float) -> dict:
 
 
 def at_time(curve: Curve, seconds: float) -> float:
-    """The best loss that the curve had found by then."""
+    """The best loss of a curve up to a time."""
     return min((loss for loss, when in zip(curve.losses, curve.seconds) if when <= seconds), default=curve.losses[0])
 
 
 def options(doc: str | None, iterations: int, *, seeds: int = 3, more: int | None = None) -> argparse.ArgumentParser:
-    """The command line of an example; more: how many times the iterations CMA-ES gets."""
+    """Command-line parser of an example; more: factor on the iterations for CMA-ES."""
     made = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
-    made.add_argument("--iterations", type=int, default=iterations, help="of the search with gradients (%(default)s)")
-    made.add_argument("--seeds", type=int, default=seeds, help="runs of whatever is random (%(default)s)")
+    made.add_argument("--iterations", type=int, default=iterations, help="iterations with gradients (%(default)s)")
+    made.add_argument("--seeds", type=int, default=seeds, help="number of runs with different seeds (%(default)s)")
     if more:
-        made.add_argument("--more", type=int, default=more, help="times the iterations for CMA-ES (%(default)s)")
-    made.add_argument("--out", type=Path, help="folder for pictures, films and figures; default: out/<example>")
-    made.add_argument(
-        "--quick", action="store_true", help="a small version that takes seconds and has sizes of its own"
-    )
+        made.add_argument("--more", type=int, default=more, help="factor on the iterations for CMA-ES (%(default)s)")
+    made.add_argument("--out", type=Path, help="folder for pictures, films and results; default: out/<example>")
+    made.add_argument("--quick", action="store_true", help="a small version with fixed sizes that takes seconds")
     return made
 
 
 def draw_curves(path: Path, curves: dict[str, list[Curve]], what: str, goal: float | None = None) -> None:
-    """Loss against iterations and against seconds: the median of the seeds, and their range as a band."""
+    """Plot the loss over iterations and over seconds: median of the seeds, and their range as a band."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(10, 3.6), layout="constrained")
@@ -217,7 +215,7 @@ def draw_curves(path: Path, curves: dict[str, list[Curve]], what: str, goal: flo
 
 
 def write_motion(folder: Path, model: wa.Model, qs: torch.Tensor, dt: float, **view) -> None:
-    """motion.usdc, motion.gif and motion.png, the last frame, of joint positions (T, nq) or (T, num_envs, nq)."""
+    """Write motion.usdc, motion.gif and motion.png (the last frame); qs: positions (T, nq) or (T, num_envs, nq)."""
     with Bar("USD") as bar:
         wa.export_usd(folder / "motion.usdc", model, qs, dt=dt, progress=bar)
     with Bar("film") as bar:
@@ -226,6 +224,6 @@ def write_motion(folder: Path, model: wa.Model, qs: torch.Tensor, dt: float, **v
 
 
 def write_summary(folder: Path, summary: dict) -> dict:
-    """summary.json"""
+    """Write summary.json; returns the summary."""
     (folder / "summary.json").write_text(json.dumps(summary, indent=1) + "\n", "utf-8")
     return summary

@@ -1,1 +1,1 @@
-"""Robots (URDF) and scenes (JSON) as data; warp_articulated.scenes' format is described in docs/scenes.md."""
+"""Robots (URDF) and scenes (JSON) as data; docs/scenes.md describes the format."""

@@ -1,4 +1,4 @@
-"""`warp-articulated simulate`: what it writes is what the simulator computed; options, messages and exit codes."""
+"""`warp-articulated simulate`: output files hold what the simulator computed; options, messages and exit codes."""
 
 import os
 import pty
@@ -22,7 +22,7 @@ ROBOT = "laikago_feet"  # its kernels are compiled for other tests too
 
 
 @pytest.fixture(autouse=True)
-def in_a_folder(tmp_path, monkeypatch):
+def in_temporary_folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
 
 
@@ -46,7 +46,7 @@ def test_all_outputs_of_one_run(tmp_path, capsys):
     assert sorted(os.listdir()) == ["end.png", "run.gif", "run.npz", "run.usdc"]
 
 
-def test_the_data_are_the_simulators(capsys):
+def test_npz_data_equal_a_rollout_of_the_simulator(capsys):
     assert simulate("--envs", 2, "--steps", 70, "--perturb", 0.1, "--seed", 3, "--npz", "run.npz") == 0
     film = wa.Trajectory.load("run.npz")
     sim = wa.Simulator(wa.load(ROBOT), num_envs=2)
@@ -58,7 +58,7 @@ def test_the_data_are_the_simulators(capsys):
     np.testing.assert_array_equal(film.u[0], sim.initial_control().numpy())
 
 
-def test_controls_of_a_file_repeat_a_run(capsys):
+def test_control_file_repeats_a_run(capsys):
     common = ("--envs", 3, "--perturb", 0.1, "--npz")
     assert simulate(*common, "first.npz", "--steps", 130, "--control", "random", "--seed", 5) == 0
     assert simulate(*common, "second.npz", "--control", "first.npz", "--seed", 5) == 0
@@ -73,13 +73,13 @@ def test_controls_of_a_file_repeat_a_run(capsys):
 @pytest.mark.parametrize(
     ("arrays", "says"),
     [
-        ({"v": np.zeros((5, 12))}, "there is no array u"),
+        ({"v": np.zeros((5, 12))}, "array u is missing"),
         ({"u": np.zeros((5, 3))}, r"u has shape (5, 3)"),
         ({"u": np.zeros((5, 7, 12))}, r"u has shape (5, 7, 12)"),
-        ({"u": np.full((5, 12), np.nan)}, "not finite"),
+        ({"u": np.full((5, 12), np.nan)}, "non-finite"),
     ],
 )
-def test_a_wrong_control_file_is_told(arrays, says, capsys):
+def test_wrong_control_file_is_reported(arrays, says, capsys):
     np.savez("u.npz", **arrays)
     assert simulate("--envs", 2, "--control", "u.npz") == 1
     assert says in capsys.readouterr().err
@@ -87,7 +87,7 @@ def test_a_wrong_control_file_is_told(arrays, says, capsys):
     assert "it must be hold, zero, random or an .npz file" in capsys.readouterr().err
 
 
-def test_chosen_environments_are_written(capsys):
+def test_only_selected_environments_are_written(capsys):
     assert simulate("--envs", 6, "--steps", 20, "--env-ids", "1,3-4", "--usd", "run.usda", "--npz", "run.npz") == 0
     assert wa.Trajectory.load("run.npz").env_ids.tolist() == [1, 3, 4]
     stage = Usd.Stage.Open("run.usda")
@@ -96,22 +96,22 @@ def test_chosen_environments_are_written(capsys):
     assert "--env-ids names environment 3, but --envs is 3." in capsys.readouterr().err
 
 
-def test_diverged_environments_are_told(monkeypatch, capsys):
-    calls = iter([[], [1], [], []])  # it diverges in the first chunk only, after the launch that compiles
+def test_diverged_environments_are_reported(monkeypatch, capsys):
+    calls = iter([[], [1], [], []])  # diverges in the first chunk only, after the launch that compiles
     monkeypatch.setattr(wa.Simulator, "diverged", property(lambda self: torch.tensor(next(calls, []))))
     monkeypatch.setattr(wa.Simulator, "_report", lambda *_: None)
     assert simulate("--envs", 3, "--steps", 120, "--quiet") == 3
     assert "1 of 3 environments diverged and were stopped: " in capsys.readouterr().err
 
 
-def test_a_real_divergence_is_told_and_the_film_still_written(capsys):
+def test_real_divergence_is_reported_and_the_film_is_still_written(capsys):
     np.savez("u.npz", u=np.full((3, 8), 1e30))
     assert main(["simulate", "ant", "--control", "u.npz", "--dt", "0.1", "--npz", "run.npz"]) == 3
     assert "1 of 1 environments diverged" in capsys.readouterr().err
     assert np.isfinite(np.load("run.npz")["q"]).all()
 
 
-def test_an_unwritable_path_is_told_before_the_work(monkeypatch, capsys):
+def test_unwritable_path_is_reported_before_simulating(monkeypatch, capsys):
     monkeypatch.setattr(wa.Simulator, "rollout", lambda *_: pytest.fail("it must not simulate"))
     for option, name in (("--usd", "run.usd"), ("--gif", "run.gif"), ("--npz", "run.npz"), ("--png", "run.png")):
         assert simulate(option, f"nowhere/{name}") == 1
@@ -127,7 +127,7 @@ def test_quiet_prints_the_throughput_only(capsys):
     assert len(out.splitlines()) == 1 and "steps/s" in out and err == ""
 
 
-def test_without_a_terminal_there_is_no_bar():
+def test_no_progress_bar_without_a_terminal():
     done = subprocess.run(
         [sys.executable, "-m", "warp_articulated", "simulate", "cartpole", "--steps", "20"],
         capture_output=True,
@@ -136,7 +136,7 @@ def test_without_a_terminal_there_is_no_bar():
     assert done.returncode == 0 and "\r" not in done.stderr + done.stdout and done.stderr == ""
 
 
-def test_on_a_terminal_there_is_a_bar():
+def test_progress_bar_on_a_terminal():
     mine, its = pty.openpty()
     command = [sys.executable, "-m", "warp_articulated", "simulate", ROBOT, "--envs", "64", "--steps", "20000"]
     with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=its) as process:
@@ -166,7 +166,7 @@ def test_wrong_options_are_usage_errors(wrong, capsys):
     assert "error: argument" in capsys.readouterr().err
 
 
-def test_offsets_move_single_joints_only_and_keep_limits():
+def test_offsets_move_only_single_dof_joints_and_respect_limits():
     model = display_model()
     limited = types.SimpleNamespace(**{k: getattr(model, k) for k in ("joint_type", "q_start", "v_start", "q0", "nq")})
     limited.lower, limited.upper = np.full(model.nv, -np.inf), np.full(model.nv, 0.61)

@@ -1,4 +1,4 @@
-"""The other commands: info, render, export, bench, doctor; help, versions and errors of all of them."""
+"""The other commands: info, render, export, bench, doctor; help, version and errors of all commands."""
 
 import json
 import os
@@ -21,7 +21,7 @@ COMMANDS = ("simulate", "view", "info", "render", "export", "bench", "doctor")
 
 
 @pytest.fixture(autouse=True)
-def in_a_folder(tmp_path, monkeypatch):
+def in_temporary_folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
 
 
@@ -61,7 +61,7 @@ def test_info_prints_the_tree_and_the_scenes(capsys):
     assert [line.split()[0] for line in lines] == wa.scene_names() and all(len(line.split()) > 3 for line in lines)
 
 
-def test_an_error_is_one_line_unless_debugging(capsys):
+def test_error_is_one_line_without_debug(capsys):
     with open("robot.urdf", "w") as file:
         file.write("<robot name='x'>")
     assert main(["info", "robot.urdf"]) == 1
@@ -71,13 +71,13 @@ def test_an_error_is_one_line_unless_debugging(capsys):
         main(["info", "robot.urdf", "--debug"])
 
 
-def test_an_unforeseen_error_names_its_type(monkeypatch, capsys):
+def test_unexpected_error_names_its_type(monkeypatch, capsys):
     monkeypatch.setattr(wa, "load", lambda *_, **__: {}["missing"])
     assert main(["info", ROBOT]) == 1
     assert capsys.readouterr().err == "warp-articulated: KeyError: 'missing'\n"
 
 
-def test_a_reader_that_leaves_early_is_no_error():
+def test_closed_pipe_prints_no_error():
     command = f"{sys.executable} -m warp_articulated info laikago | head -1"
     done = subprocess.run(command, shell=True, capture_output=True, text=True)
     assert done.stdout.startswith("laikago") and done.stderr == ""
@@ -94,7 +94,7 @@ def test_urdf_options_reach_the_importer(capsys):
     assert "the option 'floating' does not apply" in capsys.readouterr().err
 
 
-def test_any_option_of_the_importer(capsys):
+def test_option_reaches_any_keyword_of_the_importer(capsys):
     from robots import SCENES
 
     path = str(SCENES / "laikago.urdf")
@@ -126,7 +126,7 @@ def test_any_option_of_the_importer(capsys):
         (["info", "scenes", "--floating"], "--floating"),
     ],
 )
-def test_options_that_would_do_nothing_are_refused(arguments, option, capsys):
+def test_options_without_effect_are_errors(arguments, option, capsys):
     assert main(arguments) == 1
     assert option in capsys.readouterr().err
 
@@ -144,18 +144,18 @@ def test_render_a_model_and_a_film(film, capsys):
     ("arguments", "says"),
     [
         (["run.npz", "a.bmp"], ".png"),
-        (["run.npz", "a.png", "--env-ids", "2,5"], "run.npz holds no environment 5; it holds 2-4, 9."),
-        (["run.npz", "a.gif", "--start", "2"], "is no part of run.npz, 0 to 1 s"),
-        (["run.npz", "a.gif", "--start", "0.5", "--end", "0.2"], "is no part of run.npz"),
+        (["run.npz", "a.png", "--env-ids", "2,5"], "run.npz has no environment 5; it has 2-4, 9."),
+        (["run.npz", "a.gif", "--start", "2"], "is not within run.npz, which has 0 to 1 s"),
+        (["run.npz", "a.gif", "--start", "0.5", "--end", "0.2"], "is not within run.npz"),
         (["nothing.npz", "a.png"], "there is no such file"),
     ],
 )
-def test_what_cannot_be_drawn_is_told(film, arguments, says, capsys):
+def test_render_errors(film, arguments, says, capsys):
     assert main(["render", *arguments]) == 1
     assert says in capsys.readouterr().err
 
 
-def test_export_by_the_names_ending(film, capsys):
+def test_export_format_follows_the_suffix(film, capsys):
     assert main(["export", "run.npz", "run.usda", "--env-ids", "2,9", "--fps", "30"]) == 0
     stage = Usd.Stage.Open("run.usda")
     assert stage.GetEndTimeCode() == 30 and stage.GetPrimAtPath("/World/env_9")
@@ -175,11 +175,11 @@ def test_the_input_is_not_overwritten(film, capsys):
     Path("link.npz").symlink_to("run.npz")
     for output in ("run.npz", "./run.npz", "link.npz"):
         assert main(["export", "run.npz", output, "--start", "0.5"]) == 1
-        assert "is the input" in capsys.readouterr().err
+        assert "is also the input" in capsys.readouterr().err
     assert Path("run.npz").read_bytes() == before
 
 
-def test_a_link_is_followed(film, tmp_path):
+def test_symlinked_output_is_followed(film, tmp_path):
     (tmp_path / "data").mkdir()
     for name in ("a.usda", "a.png", "a.npz"):
         Path(name).symlink_to(tmp_path / "data" / name)
@@ -189,7 +189,7 @@ def test_a_link_is_followed(film, tmp_path):
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 @pytest.mark.parametrize("work", ["simulate", "render"])
-def test_a_signal_in_the_middle_leaves_nothing_behind(film, number, work):
+def test_signal_leaves_no_incomplete_files(film, number, work):
     if work == "simulate":
         arguments = ["simulate", ROBOT, "--envs", "2048", "--steps", "1000000", "--npz", "out.npz"]
     else:
@@ -203,7 +203,7 @@ def test_a_signal_in_the_middle_leaves_nothing_behind(film, number, work):
             while b"ready" not in process.stdout.readline():
                 assert process.poll() is None
             time.sleep(0.5)
-        else:  # it says nothing; imports take some 3 s of processor time, so after 7 s it draws
+        else:  # render prints nothing; imports take about 3 s of processor time, so after 7 s it is drawing
             while float(Path(f"/proc/{process.pid}/stat").read_text().split()[13]) < 7.0 * os.sysconf("SC_CLK_TCK"):
                 time.sleep(0.2)
         assert process.poll() is None
@@ -226,18 +226,18 @@ def test_bench_measures_and_writes(capsys):
     assert said[1].split()[0] == "environments" and len(said) == 5
 
 
-def test_doctor_finds_all_well_here(capsys):
+def test_doctor_passes_here(capsys):
     assert main(["doctor"]) == 0
     said = capsys.readouterr().out
-    assert "warp-lang" in said and "kernel cache" in said and "all is well" in said and "FAIL" not in said
+    assert "warp-lang" in said and "kernel cache" in said and "all checks passed" in said and "FAIL" not in said
 
 
-def test_doctor_tells_once_that_a_device_is_missing(capsys):
+def test_doctor_reports_a_missing_device_once(capsys):
     assert main(["doctor", "--device", "cuda:7"]) == 1
     assert capsys.readouterr().out.count("There is no device 'cuda:7'") == 1
 
 
-def test_doctor_tells_what_is_wrong(monkeypatch, capsys):
+def test_doctor_reports_failures(monkeypatch, capsys):
     def broken(device):
         raise RuntimeError("no compiler")
 
@@ -246,4 +246,4 @@ def test_doctor_tells_what_is_wrong(monkeypatch, capsys):
     assert main(["doctor"]) == 1
     said = capsys.readouterr().out
     assert "FAIL  pendulum         RuntimeError: no compiler" in said
-    assert "FAIL  no-such-package  is not installed" in said and "3 of the checks failed" in said
+    assert "FAIL  no-such-package  is not installed" in said and "3 checks failed" in said

@@ -1,4 +1,4 @@
-"""`warp-articulated train` and `play`: what they print, what they write, how they end."""
+"""`warp-articulated train` and `play`: messages, output files and exit codes."""
 
 import json
 import os
@@ -25,7 +25,7 @@ OURS = [sys.executable, "-m", "warp_articulated"]
 
 
 @pytest.fixture(autouse=True)
-def in_a_folder(tmp_path, monkeypatch):
+def in_temporary_folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     before = torch.get_num_threads()
     yield
@@ -37,31 +37,31 @@ def run(*words):
 
 
 def write_policy(name="p.pt", task="Cartpole", **options):
-    """Of an untrained actor."""
+    """Write the policy of an untrained actor."""
     env = rl.make(task, 2, device="cpu", threads=1, **options)
     save_policy(name, Shac(env, make_settings(Shac, {"num_envs": 2}), 0).policy, env, options, algorithm="shac")
 
 
-def test_a_run_is_trained_resumed_and_played(capsys):
+def test_train_resume_and_play(capsys):
     assert run("train", "Cartpole", *SMALL, "--steps", 32, "--evaluate-every", 0) == 0
     said = capsys.readouterr().out.splitlines()
     assert "16 steps   return " in said[0] and said[2].startswith("return ") and "after 32 steps" in said[2]
     assert said[3] == "wrote " + ", ".join(f"runs/Cartpole-shac-0/{x}" for x in ("policy.pt", "log.csv", "curve.png"))
     assert said[4] == "watch it: warp-articulated play runs/Cartpole-shac-0 --gif film.gif"
     assert run("train", "Cartpole", *SMALL, "--steps", 48) == 1
-    assert "runs/Cartpole-shac-0 has a run already; resume it" in capsys.readouterr().err
+    assert "runs/Cartpole-shac-0 already contains a run; resume it" in capsys.readouterr().err
     assert run("train", "Cartpole", *SMALL, "--steps", 48, "--resume", "--quiet") == 0
     (line,) = capsys.readouterr().out.splitlines()
     assert line.startswith("return ") and "after 48 steps" in line
     assert run("play", "runs/Cartpole-shac-0", "--episodes", 3, *ALONE, "--json", "r.json") == 0
     said = capsys.readouterr().out.splitlines()
-    assert said[0] == "a policy for Cartpole, trained by shac" and said[1].startswith("3 episodes: return ")
-    told = json.loads(open("r.json").read())
-    assert told["options"] == {"episode_length": 20} and len(told["episodes"]["return"]) == 3
-    assert told["mean"]["return"] == pytest.approx(sum(told["episodes"]["return"]) / 3)
+    assert said[0] == "policy for Cartpole, trained with shac" and said[1].startswith("3 episodes: return ")
+    report = json.loads(open("r.json").read())
+    assert report["options"] == {"episode_length": 20} and len(report["episodes"]["return"]) == 3
+    assert report["mean"]["return"] == pytest.approx(sum(report["episodes"]["return"]) / 3)
 
 
-def test_films_show_the_episodes_that_were_asked_for(capsys):
+def test_films_show_the_selected_episodes(capsys):
     write_policy(episode_length=30)
     films = ("--gif", "p.gif", "--usd", "p.usda", "--png", "p.png", "--size", "64x36")
     chosen = ("--env-ids", "0,2", "--seconds", 0.2, *ALONE)
@@ -75,12 +75,12 @@ def test_films_show_the_episodes_that_were_asked_for(capsys):
     ]  # fmt: skip
 
 
-def test_it_is_shown_in_a_browser(capsys):
+def test_play_view_serves_a_browser(capsys):
     write_policy()
     assert run("play", "p.pt", "--view", "--port", 0, "--seconds", 0.5, "--episodes", 2, *ALONE) == 0
     assert "open http://127.0.0.1:" in capsys.readouterr().out
     assert run("play", "p.pt", "--view", "--gif", "p.gif") == 1
-    assert "--gif would do nothing: the browser shows it" in capsys.readouterr().err
+    assert "--gif would have no effect: --view writes no files" in capsys.readouterr().err
 
 
 def test_options_and_seeds_reach_the_task(capsys):
@@ -91,7 +91,7 @@ def test_options_and_seeds_reach_the_task(capsys):
         results.append(json.loads(open("r.json").read())["episodes"])
     assert results[0] == results[3] != results[1]
     assert run("play", "p.pt", "--episodes", 2, *ALONE, "--option", 'dtype="float64"') == 0
-    assert results[2]["length"] == [90, 90] and max(results[0]["length"]) < 90  # it never falls, for it hangs
+    assert results[2]["length"] == [90, 90] and max(results[0]["length"]) < 90  # swinging up never terminates
 
 
 @pytest.mark.parametrize(
@@ -104,18 +104,18 @@ def test_options_and_seeds_reach_the_task(capsys):
         (("train", "Cartpole", "--option", "swing_up=no"), "swing_up is 'no'; it must be True or False"),
         (("train", "Cartpole", "--resume"), "runs/Cartpole-shac-0 has no checkpoint.pt"),
         (("train", "Cartpole", "--folder", "file/run"), "file/run"),
-        (("train", "Cartpole", "--folder", "file"), "folder is file, which is a file; a run needs a folder"),
+        (("train", "Cartpole", "--folder", "file"), "folder is file, which is a file; it must be a folder"),
         (("play", "walker"), "there is no file, run or policy walker"),
         (("play", "p.pt", "--gif", "nowhere/p.gif"), "the folder nowhere does not exist"),
-        (("play", "p.pt", "--seconds", "3"), "--seconds would do nothing: no film is written"),
-        (("play", "p.pt", "--port", "8000"), "--port would do nothing: there is no --view"),
+        (("play", "p.pt", "--seconds", "3"), "--seconds would have no effect: no film is written"),
+        (("play", "p.pt", "--port", "8000"), "--port would have no effect: --view is not given"),
         (("play", "p.pt", "--png", "p.png", "--env-ids", "99"), "--env-ids names episode 99, but --episodes is 16"),
-        (("play", "p.pt", "--option", "num_envs=3"), "num_envs is no option of a task here; play has it"),
+        (("play", "p.pt", "--option", "num_envs=3"), "num_envs is not a task option here; it is an argument of play"),
         (("train", "Cartpole", "--seed", str(1 << 63)), "seed is 9223372036854775808; it must be below 2**63"),
         (("play", "p.pt", "--option", "n=2"), "was trained with observation_size 4, but with these options"),
     ],
 )
-def test_errors_are_sentences(words, says, capsys):
+def test_error_messages(words, says, capsys):
     open("file", "x").close()
     if words[0] == "play":
         write_policy(task="PendulumReach", n=1)
@@ -132,10 +132,10 @@ def test_wrong_options_are_usage_errors(wrong):
 
 
 @pytest.mark.parametrize(("sent", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
-def test_a_stopped_run_says_how_to_go_on(sent, code):
+def test_stopped_run_says_how_to_resume(sent, code):
     command = [*OURS, "train", "Cartpole", *map(str, SMALL), "--checkpoint-every", "1000", "--folder", "r"]
     pipes = {"stdout": subprocess.DEVNULL, "stderr": subprocess.PIPE, "text": True}
-    # a shell lets what it runs in the background ignore Ctrl-C, and children inherit that
+    # shells make background jobs ignore Ctrl-C, and children inherit that
     with subprocess.Popen(command, **pipes, preexec_fn=lambda: signal.signal(sent, signal.SIG_DFL)) as process:
         while not os.path.exists("r/log.jsonl") and process.poll() is None:
             time.sleep(0.05)
@@ -147,14 +147,14 @@ def test_a_stopped_run_says_how_to_go_on(sent, code):
     assert process.returncode == code
     steps = torch.load("r/checkpoint.pt", weights_only=True)["learner"]["steps"]
     assert said == (
-        "\nstopping after this iteration; the same again stops at once, without saving\n"
-        f"warp-articulated: stopped. r/checkpoint.pt goes up to step {steps:,}: the same command with --resume goes on "
-        "from there.\n"
+        "\nstopping after this iteration; repeat to stop at once, without saving\n"
+        f"warp-articulated: stopped. r/checkpoint.pt was written at step {steps:,}; the same command with --resume "
+        "continues from there.\n"
     )
 
 
 @pytest.mark.slow
-def test_the_loss_of_the_first_process_is_told_by_another():
+def test_loss_of_the_first_process_is_reported_by_another():
     torchrun = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "-m", "warp_articulated"]
     command = [*torchrun, "train", "Cartpole", *map(str, SMALL), "--checkpoint-every", "0", "--folder", "r"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
@@ -165,12 +165,13 @@ def test_the_loss_of_the_first_process_is_told_by_another():
         os.kill(int(victim), signal.SIGKILL)
         _, said = process.communicate(timeout=120)
     assert process.returncode != 0
-    told = [line for line in said.splitlines() if line.startswith("warp-articulated: ")]
-    assert len(told) == 1 and "a process of the run was lost" in told[0] and "--resume goes on from there" in told[0]
+    lines = [line for line in said.splitlines() if line.startswith("warp-articulated: ")]
+    assert len(lines) == 1 and "a process of the run was lost" in lines[0]
+    assert "--resume continues from there" in lines[0]
 
 
-def test_the_viewer_drives_what_the_environment_does():
-    """The same actions and memories as `Env.step`, for a task that remembers: its last action and its command."""
+def test_policy_control_matches_env_step():
+    """Same actions and memory as `Env.step`, for a task with memory: last action and command."""
     env = rl.make("LaikagoWalk", 2, device="cpu", threads=1, push=0.0, randomise=False)
     policy = Shac(env, make_settings(Shac, {"num_envs": 2}), 0).policy
     env.reset(3)
@@ -182,14 +183,14 @@ def test_the_viewer_drives_what_the_environment_does():
             u = control(k * env.control_dt, now.q, now.qd)
             action = policy(env.observe(now))
             torch.testing.assert_close(u, env.control(now, action))
-            torch.testing.assert_close(control(k * env.control_dt, now.q, now.qd), u)  # asked twice
+            torch.testing.assert_close(control(k * env.control_dt, now.q, now.qd), u)  # called twice
             env.step(action)
         first = control(0.0, state.q, state.qd)  # the viewer was reset
         torch.testing.assert_close(first, env.control(state, policy(env.observe(state))))
 
 
-def test_policies_that_come_with_the_package_play():
-    """Whatever names there are: their tasks exist and fit them."""
+def test_included_policies_play():
+    """The task of every included policy exists and fits the policy."""
     from warp_articulated.rl.learning.policies import policy_names, policy_path
     from warp_articulated.rl.learning.policy_file import load_policy
 

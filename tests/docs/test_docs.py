@@ -1,6 +1,6 @@
-"""README and docs do what they say: Python blocks and shell commands run, links lead somewhere.
+"""README and docs are correct: Python blocks and shell commands run, links have targets.
 
-Python runs as it stands, but for the robot: the one with fewer shapes compiles faster. Commands run with smaller
+Python blocks run unchanged except for the robot: a robot with fewer shapes compiles faster. Commands run with smaller
 numbers.
 """
 
@@ -15,13 +15,13 @@ from doc_pages import GENERATED, PAGES, ROOT, Command, anchors, commands, links,
 
 from warp_articulated.cli import _parser
 
-# each once, whatever pages have it; comments behind `make` name further targets
+# each command once, even if several pages have it; comments after `make` name further targets
 COMMANDS = list({c.text if c.words[0] == "make" else c.words: c for page in PAGES for c in commands(page)}.values())
 
 
 @pytest.fixture(autouse=True)
-def in_a_folder(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)  # they write files
+def in_temporary_folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)  # the commands write files
 
 
 def _has_gradient(names):
@@ -40,17 +40,17 @@ def test_python_blocks_run(page, tmp_path):
     doc_commands.fill(tmp_path)
     names: dict = {}
     for block in python_blocks(page):
-        exec(block.replace('"laikago"', '"laikago_feet"'), names)  # one after the other, like a reader
+        exec(block.replace('"laikago"', '"laikago_feet"'), names)  # in order, as a reader would run them
     SHOWS.get(page, lambda names: None)(names)
 
 
 @pytest.mark.parametrize("command", COMMANDS, ids=lambda c: f"{Path(c.page).stem}: {' '.join(c.words)}")
-def test_every_command_is_right(command, tmp_path):
+def test_command_is_correct(command, tmp_path):
     doc_commands.check(command, tmp_path)
 
 
 def test_make_run_runs(tmp_path):
-    """As README says, but without installing anything and with fewer robots."""
+    """As in the README, but without installing anything and with fewer robots."""
     assert (Path(sys.prefix) / "bin" / "warp-articulated").exists(), "run the tests in an environment with the package"
     stamp = f"{sys.prefix}/.installed-base"
     settings = {"VENV": sys.prefix, "OUT": tmp_path / "out", **doc_commands.VARIABLES}
@@ -64,14 +64,14 @@ def test_make_run_runs(tmp_path):
 
 
 def test_commands_are_found():
-    """The tests above would say nothing if the pages were read wrongly."""
+    """The tests above would check nothing if the pages were parsed wrongly."""
     texts = {" ".join(c.words) for c in COMMANDS}
     assert {"make run", "warp-articulated info robot.urdf", "pip install -e .", "make test"} <= texts
     assert len(commands("docs/commands.md")) > 15
     assert not any(text.startswith("loaded") for text in texts)
 
 
-def test_commands_page_knows_every_command_and_no_other_option():
+def test_commands_page_lists_every_command_and_only_existing_options():
     page = read("docs/commands.md")
     parsers = _parser()._subparsers._group_actions[0].choices
     assert sorted(re.findall(r"^## ([a-z]+)$", page, re.MULTILINE)) == sorted(parsers)
@@ -82,16 +82,16 @@ def test_commands_page_knows_every_command_and_no_other_option():
 
 @pytest.mark.parametrize("text", ["git clone somewhere", "python setup.py install", "cd out"])
 def test_an_unknown_command_fails(text, tmp_path):
-    with pytest.raises(pytest.fail.Exception, match=r"no rule of tests/doc_commands\.py covers"):
+    with pytest.raises(pytest.fail.Exception, match=r"no rule of tests/helpers/doc_commands\.py covers"):
         doc_commands.check(Command("README.md", text, tuple(text.split())), tmp_path)
 
 
 @pytest.mark.parametrize("page", PAGES)
-def test_links_lead_somewhere(page):
+def test_links_have_targets(page):
     for target in links(page):
         file, _, anchor = target.partition("#")
         path = (ROOT / page).parent / file if file else ROOT / page
-        assert path.exists(), f"{page}: the link {target} leads nowhere."
+        assert path.exists(), f"{page}: the target of the link {target} does not exist."
         if anchor:
             known = anchors(path.resolve().relative_to(ROOT).as_posix())
-            assert anchor in known, f"{page}: {target} names no heading; those of that page are {sorted(known)}."
+            assert anchor in known, f"{page}: {target} is not a heading; the headings are {sorted(known)}."

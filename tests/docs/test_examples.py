@@ -1,4 +1,4 @@
-"""Every example runs in its small version, writes its files, and shows what it says."""
+"""Every example runs with --quick, writes its files, and reaches its result."""
 
 import itertools
 import json
@@ -16,13 +16,13 @@ EXAMPLES = Path(__file__).parents[2] / "examples"
 
 @pytest.fixture(autouse=True)
 def default_precision():
-    """An example may set torch's default; the next test starts from torch's own."""
+    """An example may change torch's default dtype; restore it for the next test."""
     yield
     torch.set_default_dtype(torch.float32)
 
 
 def files_of(folder: Path) -> set[str]:
-    """Names of its files, none of which may be empty."""
+    """Names of the files in a folder; none may be empty."""
     assert all(path.stat().st_size > 0 for path in folder.iterdir())
     json.loads((folder / "summary.json").read_text("utf-8"))
     return {path.name for path in folder.iterdir()}
@@ -33,21 +33,21 @@ MOTION = {"motion.usdc", "motion.gif", "motion.png", "summary.json"}
 
 def test_friction_sweep_follows_the_closed_form():
     error = runpy.run_path(str(EXAMPLES / "friction_sweep.py"))["main"]()
-    assert error < 2e-3  # half a step of sliding, v dt, and a box that starts just touching
+    assert error < 2e-3  # half a step of sliding, v dt, and a box that starts just above contact
 
 
-def test_racecar_finds_the_friction_that_stops_it_where_it_should(tmp_path):
+def test_racecar_finds_the_friction_that_stops_it_at_the_target(tmp_path):
     import racecar_friction
 
     found = racecar_friction.main(["--quick", "--seeds", "1", "--out", str(tmp_path)])
     assert files_of(tmp_path) == MOTION | {"curves.png", "landscape.png"}
     assert found["runs"]["Gauss-Newton"][0]["reached"] <= 10 and abs(found["x"] - 0.8) < 1e-3
     assert abs(found["speed"]) < 1e-3  # it has stopped
-    # wheels that hardly turn slide as a block does, v^2 / (2 mu g), but for half a step's distance and their slow roll
+    # wheels that hardly turn slide like a block, v^2 / (2 mu g), up to half a step's distance and their slow roll
     assert found["friction"] == pytest.approx(1.0 / (2 * 9.81 * 0.8), rel=0.02)
 
 
-def test_a_throw_comes_closer_to_its_target(tmp_path):
+def test_throw_gets_closer_to_the_target(tmp_path):
     import throw
 
     found = throw.main(["--quick", "--seeds", "1", "--out", str(tmp_path)])
@@ -57,7 +57,7 @@ def test_a_throw_comes_closer_to_its_target(tmp_path):
     assert losses[-1] < found["runs"]["CMA-ES"][0]["losses"][-1]
 
 
-def test_a_golf_swing_comes_closer_to_its_target(tmp_path):
+def test_golf_swing_gets_closer_to_the_target(tmp_path):
     import golf
 
     found = golf.main(["--quick", "--seeds", "1", "--iterations", "8", "--out", str(tmp_path)])
@@ -66,7 +66,7 @@ def test_a_golf_swing_comes_closer_to_its_target(tmp_path):
     assert losses[-1] < 0.5 * losses[0]
 
 
-def test_planned_robots_cost_less_with_every_iteration(tmp_path):
+def test_mpc_cost_decreases_with_every_iteration(tmp_path):
     import mpc
 
     found = mpc.main(["--quick", "--out", str(tmp_path)])
@@ -79,11 +79,11 @@ def test_planned_robots_cost_less_with_every_iteration(tmp_path):
 def identify():
     import identify
 
-    torch.set_default_dtype(torch.float64)  # as it does where it is run
+    torch.set_default_dtype(torch.float64)  # as its main does
     return identify
 
 
-def test_jacobian_of_recordings_is_that_of_differences(identify):
+def test_jacobian_of_recordings_matches_finite_differences(identify):
     model = wa.load("laikago_feet")
     parameters = identify.Parameters(model)
     data = identify.record(model, parameters(torch.zeros(parameters.count)), 4, seed=3)
@@ -101,13 +101,13 @@ def test_jacobian_of_recordings_is_that_of_differences(identify):
     )
     quotient = wa.difference(model, minus, plus) / (2 * h)
     slope = (by_state @ dx[..., None])[..., 0] + by_theta @ dtheta
-    # the path from here to h may pass a switch of a contact, not in the air (the last two): there only rounding is left
+    # within h a contact may switch on or off, except for the last two robots, which are in the air: only rounding there
     for robot, tolerance in ((2, 1e-6), (3, 1e-6), (0, 1e-4), (1, 1e-4)):
         off = (slope[:, robot] - quotient[:, robot]).norm() / quotient[:, robot].norm()
         assert off < tolerance, (robot, float(off))
 
 
-def test_identified_parameters_predict_motion_that_was_not_learned_from(identify, tmp_path):
+def test_identified_parameters_predict_held_out_motion(identify, tmp_path):
     found = identify.main(["--quick", "--out", str(tmp_path)])
     assert files_of(tmp_path) == MOTION | {"parameters.png"}
     (run,) = found["seeds"]

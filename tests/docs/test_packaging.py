@@ -1,4 +1,4 @@
-"""What an installed package must bring: metadata, device code, scenes, the command."""
+"""Contents of the installed package: metadata, device code, scenes, the command."""
 
 import importlib
 import importlib.metadata as metadata
@@ -35,7 +35,7 @@ def test_command_is_installed():
     assert command.value == "warp_articulated.cli:main"
 
 
-def test_device_code_is_below_the_package():
+def test_device_code_is_part_of_the_package():
     assert importlib.import_module("warp_articulated.kernels")
 
 
@@ -44,8 +44,8 @@ def test_scenes_are_readable_as_resources():
     assert [entry.name for entry in scenes.iterdir() if entry.name.endswith((".urdf", ".json"))]
 
 
-def test_every_pinned_package_is_asked_for_by_the_project():
-    """A pin without a requirement is a leftover; torch needs one, because an open one may pull gigabytes."""
+def test_every_pinned_package_is_a_requirement():
+    """A pin without a requirement is a leftover. Every dependency needs a pin: an unpinned torch may pull gigabytes."""
     groups = [PROJECT["dependencies"], *PROJECT["optional-dependencies"].values()]
     wanted = {re.match(r"[\w-]+", r)[0].lower() for group in groups for r in group}
     lines = (ROOT / "constraints.txt").read_text().splitlines()
@@ -54,16 +54,16 @@ def test_every_pinned_package_is_asked_for_by_the_project():
     assert {re.match(r"[\w-]+", r)[0].lower() for r in PROJECT["dependencies"]} <= pins
 
 
-def test_licence_is_the_whole_text():
+def test_licence_is_complete():
     text = (ROOT / "LICENSE").read_text()
     assert "Apache License" in text and "END OF TERMS AND CONDITIONS" in text
 
 
-def test_public_names_are_what_they_say_whatever_was_imported_before():
-    """A module of the same name as a function would take its place as soon as somebody imports it."""
+def test_public_names_are_not_shadowed_by_modules():
+    """Importing a module with the same name as a public function would replace the function."""
     code = (
         "import importlib, pkgutil, sys, warp_articulated as wa;"
-        "assert 'torch' not in sys.modules and 'warp' not in sys.modules;"  # `--help` should not wait for them
+        "assert 'torch' not in sys.modules and 'warp' not in sys.modules;"  # they would slow down `--help`
         "[importlib.import_module(m.name) for m in pkgutil.walk_packages(wa.__path__, 'warp_articulated.')"
         " if not m.name.endswith('__main__')];"
         "assert not [n for n in wa.__all__ if type(getattr(wa, n)).__name__ == 'module']"

@@ -1,5 +1,5 @@
-"""Gradients of what is asked of a state (link poses, contacts, accelerations), the adjoint on Warp arrays, and the
-diagnostics that say where a gradient can be trusted."""
+"""Gradients of queries (link poses, contacts, accelerations), the adjoint on Warp arrays, and the gradient
+reliability diagnostics."""
 
 import pytest
 import torch
@@ -12,9 +12,9 @@ STEP = 1e-6
 
 
 def assert_gradients(function, inputs, tolerance=1e-7):
-    """Against central differences of `function`, which gives one number per environment, along one random direction.
+    """Compare with central differences along one random direction; `function` returns one number per environment.
 
-    Rounding of the quotients is about 1e-16 / 1e-6 of numbers near 10, against slopes near 1.
+    Rounding of the quotients is about 1e-16 / 1e-6 for numbers near 10, with slopes near 1.
     """
     gen = torch.Generator().manual_seed(0)
     inputs = {name: x.clone().requires_grad_() for name, x in inputs.items()}
@@ -55,7 +55,7 @@ def test_forward_dynamics_are_differentiable():
 
 
 def touching(num_envs=4):
-    """The toy landing with its foot 1 mm to 2 cm in the ground."""
+    """The toy model landing, with its foot 1 mm to 2 cm in the ground."""
     sim = small_simulator(toy_model(), num_envs)
     gen = torch.Generator().manual_seed(3)
     q, qd = sim.initial_state()
@@ -87,7 +87,7 @@ def test_contacts_are_differentiable():
     assert counts.impulses.requires_grad and not counts.sweeps.requires_grad and not counts.residual.requires_grad
 
 
-def test_mass_matrix_says_that_it_has_no_gradient():
+def test_mass_matrix_reports_that_it_has_no_gradient():
     sim = zoo_simulator(4)
     q, _, _ = zoo_states(sim)
     with pytest.raises(NotImplementedError, match="mass_matrix has no gradients"):
@@ -95,7 +95,7 @@ def test_mass_matrix_says_that_it_has_no_gradient():
 
 
 @pytest.mark.parametrize("substeps", [1, 3])
-def test_adjoint_on_warp_arrays_is_torchs(substeps):
+def test_step_adjoint_warp_equals_torch_backward(substeps):
     sim, q, qd, u = touching()
     sim.substeps = substeps
     inputs = [x.clone().requires_grad_() for x in (q, qd, u)]
@@ -123,8 +123,8 @@ def test_gap_is_the_distance_to_the_ground():
     assert (seen.contacts == 0).all() and not seen.near_switch().any() and seen.near_switch(gap=1.0).all()
 
 
-def test_margin_closes_where_sticking_becomes_sliding():
-    """The friction that just holds the foot is where the margin vanishes, and the gradient changes."""
+def test_margin_vanishes_where_sticking_becomes_sliding():
+    """At the friction that just holds the foot, the margin is zero and the gradient changes."""
     sim, q, qd, u = touching()
     sticky = {"friction": 2.0}
     impulse = sim.contacts(q, qd, u, params=sticky).impulses[:, 0]
@@ -141,7 +141,7 @@ def test_margin_closes_where_sticking_becomes_sliding():
         assert (margins[near] < 0.01 * margins[far]).all(), margins
 
 
-def test_diagnostics_take_a_rollout_as_it_is():
+def test_diagnose_accepts_the_states_of_a_rollout():
     sim, q, qd, u = touching()
     controls = u.expand(7, -1, -1).contiguous()
     qs, qds = sim.rollout(q, qd, controls)
@@ -153,8 +153,8 @@ def test_diagnostics_take_a_rollout_as_it_is():
 
 
 @pytest.mark.parametrize("dt", [1e-3, 2e-4])
-def test_a_standing_robot_is_not_near_a_switch(dt):
-    """However small the steps: its feet then rest less deep, and fall less far in a step."""
+def test_standing_robot_is_not_near_a_switch(dt):
+    """For any step size: with smaller steps its feet rest less deep, and fall less far in a step."""
     model = wa.load("laikago_feet")
     sim = small_simulator(model, 1, dt=dt)
     u = sim.initial_control().repeat(int(0.3 / dt), 1, 1)
@@ -164,7 +164,7 @@ def test_a_standing_robot_is_not_near_a_switch(dt):
     assert (seen.contacts == 4).all() and not seen.near_switch().any(), seen
 
 
-def test_diagnostics_need_every_state():
+def test_diagnose_needs_every_state():
     sim, q, qd, u = touching()
     controls = u.expand(7, -1, -1).contiguous()
     qs, qds = sim.rollout(q, qd, controls, checkpoint_every=3)

@@ -1,6 +1,6 @@
-"""Gradients are the same to the last bit however a batch is run; and rollouts, steps and substeps agree.
+"""Gradients are bitwise equal for any threads, batch size and order; and rollouts, steps and substeps agree.
 
-Laikago on its feet, with contacts, bounces and saturated drives, and parameters of its own in every environment.
+Laikago on its feet, with contacts, bounces and saturated drives, and different parameters in every environment.
 """
 
 from functools import cache
@@ -15,7 +15,7 @@ from warp_articulated.device.structs import ordered_sum
 
 ENVS, STEPS = 16, 20
 ALL = tuple(range(ENVS))
-LAST = (0, STEPS)  # states that the loss asks for
+LAST = (0, STEPS)  # states in the loss
 
 
 @cache
@@ -41,14 +41,14 @@ def batch(dtype):
 
 @cache
 def loss_weights(dtype):
-    """Of all states of a rollout, q and qd."""
+    """Loss weights of all states of a rollout, q and qd."""
     gen = torch.Generator().manual_seed(1)
     nq, nv = batch(dtype)["q"].shape[1], batch(dtype)["qd"].shape[1]
     return [torch.randn(STEPS + 1, ENVS, n, generator=gen).to(getattr(torch, dtype)) for n in (nq, nv)]
 
 
 def run(sim, inputs, **options):
-    """States, differentiable in the inputs."""
+    """States, differentiable with respect to the inputs."""
     params = {name: x for name, x in inputs.items() if name in sim.params}
     return sim.rollout(inputs["q"], inputs["qd"], inputs["u"], params=params, **options)
 
@@ -58,7 +58,7 @@ def kept_rows(every):
 
 
 def gradients(dtype, envs=ALL, asked=LAST, every=1, **options):
-    """Of the weighted states `asked` of these environments, simulated in that order: by input."""
+    """Gradients of the weighted states `asked` of these environments, simulated in that order, by input."""
     envs = list(envs)
     inputs = {name: (x[:, envs] if name == "u" else x[envs]) for name, x in batch(dtype).items()}
     inputs = {name: x.clone(memory_format=torch.contiguous_format).requires_grad_() for name, x in inputs.items()}
@@ -81,7 +81,7 @@ def dtype(request):
 
 @cache
 def reference(dtype):
-    """The whole batch in order on one thread: what all other ways of running it must give."""
+    """The whole batch in order on one thread; all other ways of running it must give the same."""
     found = gradients(dtype, threads=1)
     for name, gradient in found.items():
         assert torch.isfinite(gradient).all() and (gradient != 0).any(), name
@@ -130,15 +130,15 @@ def test_shared_parameters_get_the_sum_over_environments_in_a_fixed_order(dtype)
     for name, ours, per_env, again in zip(values, *found, strict=True):
         expected = ordered_sum(per_env)
         assert torch.equal(ours, again)
-        if name == "friction":  # one number for all pairs too: torch adds those up
+        if name == "friction":  # also shared by all pairs: torch sums over them
             torch.testing.assert_close(ours, expected.sum())
         else:
             assert torch.equal(ours, expected)
             torch.testing.assert_close(ours, per_env.sum(0), rtol=1e-4, atol=1e-4 * float(per_env.abs().max()))
 
 
-def test_gradient_of_a_rollout_is_that_of_its_steps():
-    """torch adds up in another order than the kernel: to rounding, which grows a little over the steps."""
+def test_gradient_of_a_rollout_equals_that_of_its_steps():
+    """To rounding, which grows a little over the steps: torch sums in a different order than the kernel."""
     inputs = {name: x.clone().requires_grad_() for name, x in batch("float64").items()}
     sim = small_simulator(wa.load("laikago_feet"), ENVS)
     params = {name: x for name, x in inputs.items() if name in sim.params}
@@ -153,7 +153,7 @@ def test_gradient_of_a_rollout_is_that_of_its_steps():
 
 
 @pytest.mark.parametrize("every", [1, 3])
-def test_gradient_with_substeps_is_that_of_steps_under_one_control(every):
+def test_gradient_with_substeps_equals_that_of_steps_with_the_same_control(every):
     controls, substeps = 5, STEPS // 5
     inputs = {name: x.clone().requires_grad_() for name, x in batch("float64").items()}
     inputs["u"] = batch("float64")["u"][:controls].clone().requires_grad_()
@@ -166,8 +166,8 @@ def test_gradient_with_substeps_is_that_of_steps_under_one_control(every):
         torch.testing.assert_close(ours, theirs, rtol=0.0, atol=1e-12 * float(theirs.abs().max()), msg=name)
 
 
-def test_gradient_in_float32_is_that_in_float64_to_its_precision():
-    """Where both precisions see the same contacts; a contact that only one of them makes leads elsewhere."""
+def test_gradient_in_float32_matches_float64_to_its_precision():
+    """Where both precisions have the same contacts; a contact in only one of them changes the trajectory."""
     single, double = reference("float32"), reference("float64")
     for name in double:
         axes = [k for k in range(double[name].ndim) if k != (name == "u")]

@@ -1,4 +1,4 @@
-"""Gradients where a formula could divide by zero or a law has a corner: rest, no slip, first touch, no friction."""
+"""Gradients where a formula could divide by zero or a law has a kink: rest, no slip, first touch, no friction."""
 
 from functools import cache
 
@@ -11,7 +11,7 @@ import warp_articulated as wa
 from warp_articulated.model import WORLD, Body, JointType, Shape, ShapeType, assemble
 
 HALF = np.sqrt(0.5)
-FACING = {  # quaternion of a plane, and where its normal points
+FACING = {  # quaternion and normal of a plane
     "+z": ([0, 0, 0, 1], [0, 0, 1]),
     "-z": ([1, 0, 0, 0], [0, 0, -1]),
     "+x": ([0, HALF, 0, HALF], [1, 0, 0]),
@@ -24,7 +24,7 @@ RADIUS = 0.1
 
 @cache
 def ball(facing):
-    """A ball whose com is a little off its centre, pulled to a plane through the origin."""
+    """A ball with its com slightly off centre, and a plane through the origin towards which gravity points."""
     quat, up = (np.array(x, float) for x in FACING[facing])
     inertia = np.array([[0.005, 0.001, 0], [0.001, 0.004, 0], [0, 0, 0.006]])
     body = Body("ball", WORLD, "ball", JointType.FREE, mass=1.0, com=np.array([0.01, 0.02, 0.0]), inertia=inertia)
@@ -42,7 +42,7 @@ def ball_state(sim, facing, depth):
 
 
 def all_gradients(sim, q, qd, u, steps, **params):
-    """Of the sum of squares of the last state, by input; all parameters."""
+    """Gradients of the sum of squares of the last state, by input, including all parameters."""
     inputs = {"q": q, "qd": qd, "u": u.repeat(steps, 1, 1), **sim.params, **params}
     inputs = {name: x.detach().clone().requires_grad_() for name, x in inputs.items()}
     states = sim.rollout(inputs["q"], inputs["qd"], inputs["u"], params={name: inputs[name] for name in sim.params})
@@ -79,7 +79,7 @@ def test_gradients_of_a_ball_at_rest_are_finite(facing, mu, depth, dtype):
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("mu", [0.0, 0.2, 1.0])
 def test_gradients_of_a_robot_that_stands_still_are_finite(dtype, mu):
-    """Laikago in its symmetric stance: four feet that just touch, nothing moves, nothing slips."""
+    """Laikago in its symmetric stance: four feet just touch, nothing moves, nothing slips."""
     sim = small_simulator(wa.load("laikago_feet"), 1, dtype)
     friction = torch.full_like(sim.params["friction"], mu)
     for steps in (1, 50):
@@ -89,8 +89,8 @@ def test_gradients_of_a_robot_that_stands_still_are_finite(dtype, mu):
         assert (found["u"] != 0).any() and (found["mass"] != 0).any()
 
 
-def test_gradient_without_friction_is_that_of_a_little_friction():
-    """mu = 0 is a corner: friction acts on one side of it. The gradient is that of the side that exists."""
+def test_gradient_at_zero_friction_is_one_sided():
+    """mu = 0 is a kink: friction acts on one side only. The gradient is that of positive mu."""
     sim = small_simulator(ball("+z"), 1)
     q, qd = ball_state(sim, "+z", 1e-3)
     qd[0, :2] = torch.tensor([1.0, -0.5])
@@ -103,11 +103,11 @@ def test_gradient_without_friction_is_that_of_a_little_friction():
     h = 1e-6
     difference = (speed(torch.tensor(h, dtype=q.dtype)) - speed(torch.tensor(0.0, dtype=q.dtype))) / h
     assert difference < -1e-3
-    torch.testing.assert_close(gradient, difference, rtol=1e-5, atol=0.0)  # one-sided: right to about h
+    torch.testing.assert_close(gradient, difference, rtol=1e-5, atol=0.0)  # one-sided: accurate to about h
 
 
-def test_gradient_knows_that_only_the_direction_of_a_quaternion_counts():
-    """-e and 2 e are the same orientation as e. What comes out has e's sign and unit length."""
+def test_gradient_depends_only_on_the_direction_of_a_quaternion():
+    """-e and 2 e are the same orientation as e. The resulting quaternion has e's sign and unit length."""
     sim = small_simulator(toy_model(), 1, dt=2e-3, erp=0.02)
     gen = torch.Generator().manual_seed(3)
     q, qd = sim.initial_state()
@@ -116,13 +116,13 @@ def test_gradient_knows_that_only_the_direction_of_a_quaternion_counts():
     qd += torch.randn(qd.shape, generator=gen, dtype=q.dtype)
     assert sim.contacts(q, qd).active.any()
     weights = [torch.randn(x.shape, generator=gen, dtype=q.dtype) for x in (q, qd)]
-    quats = [slice(3, 7), slice(8, 12)]  # of the trunk and of the arm
+    quats = [slice(3, 7), slice(8, 12)]  # of trunk and arm
     turns = torch.zeros(q.shape[1], dtype=bool)
     for at in quats:
         turns[at] = True
 
     def gradients(factor):
-        """By q and qd, if all quaternions are multiplied by a factor."""
+        """Gradients by q and qd, with all quaternions multiplied by a factor."""
         x, v = torch.where(turns, factor * q, q).requires_grad_(), qd.clone().requires_grad_()
         asked = torch.where(turns, np.sign(factor) * weights[0], weights[0])
         return torch.autograd.grad(sim.step(x, v), (x, v), (asked, weights[1]))

@@ -1,4 +1,4 @@
-"""Gradients of robots in every regime of contact: flight, sticking, sliding, impact, joint limit, effort limit."""
+"""Gradients of robots in every contact regime: flight, sticking, sliding, impact, joint limit, effort limit."""
 
 from functools import cache
 
@@ -14,9 +14,9 @@ REGIMES = ("flight", "sticking", "sliding", "impact", "limit", "effort")
 EACH = 2  # environments per regime
 STATES = EACH * len(REGIMES)
 HORIZON = 20
-OTHERS = ("ant", "panda_throw", "racecar")  # share their kernels; Laikago's are those of many other tests
+OTHERS = ("ant", "panda_throw", "racecar")  # share one kernel; Laikago's kernel is used by many other tests
 SCENES = ("laikago_feet", *OTHERS)
-BEYOND = {  # the joint and the limit that it is beyond
+BEYOND = {  # the joint and the limit that it exceeds
     "laikago_feet": ("FR_lower", "upper"),
     "ant": ("ankle_1", "upper"),
     "panda_throw": ("joint4", "upper"),
@@ -26,7 +26,7 @@ BEYOND = {  # the joint and the limit that it is beyond
 
 @cache
 def simulator(scene, num_envs):
-    """erp is so small that feet 2 mm in the ground are still there after 20 steps, and that impacts bounce."""
+    """erp is small enough that feet 2 mm in the ground are still there after 20 steps, and that impacts bounce."""
     if scene not in OTHERS:
         return small_simulator(wa.load(scene), num_envs, erp=0.02)
     with one_kernel(*map(wa.load, OTHERS)):
@@ -37,7 +37,7 @@ def robot(model, regime, rng):
     """q, qd, u, friction of a robot on the ground or above it."""
     q, qd = model.q0.copy(), rng.normal(scale=2e-4 if regime == "sticking" else 0.02, size=model.nv)
     u = model.u0 + rng.normal(scale=0.01, size=model.nu) / model.gear
-    q[7:] += rng.normal(scale=3e-4, size=model.nq - 7)  # not all feet alike
+    q[7:] += rng.normal(scale=3e-4, size=model.nq - 7)  # feet at different heights
     grounded = regime in ("sticking", "sliding", "impact")
     q[3:7] += rng.normal(scale=3e-4 if grounded else 0.3, size=4)
     q[2] += (-2e-3 if grounded else 0.3) - lowest_point(model, q)
@@ -77,9 +77,9 @@ def situations(scene):
             outward = 1 if limit == "upper" else -1
             q[model.joint_q(joint)] = getattr(model, limit)[model.joint_v(joint)] + 0.02 * outward
             qd[model.joint_v(joint)] = 0.5 * outward
-            if scene == "laikago_feet":  # its drive would pull it back faster than the limit pushes
+            if scene == "laikago_feet":  # otherwise its drive would pull it back faster than the limit
                 u[model.joint_names.index(joint) - 1] = q[model.joint_q(joint)].item() + 0.1
-        if regime == "effort":  # half of the drives are beyond it
+        if regime == "effort":  # half of the drives saturate
             u[::2] += 0.3 if scene == "laikago_feet" else 10.0
             effort = np.full(model.nu, 5.0)
         rows.append((q, qd, u, friction * np.ones(len(model.pairs)), 0.5 * np.ones(len(model.pairs)), effort))
@@ -87,7 +87,7 @@ def situations(scene):
     damping = torch.tensor(model.damping)
     if (
         scene == "panda_throw"
-    ):  # the ball turns so easily that quotients by its damping from zero would be all curvature
+    ):  # the ball's inertia is so small that difference quotients at zero damping would be mostly curvature
         damping[model.joint_v("root")] = torch.tensor([0.1] * 3 + [1e-3] * 3)
     return q, qd, u, {"friction": friction, "restitution": restitution, "effort_limit": effort,
                       "damping": damping.expand(len(q), -1)}  # fmt: skip
@@ -98,8 +98,8 @@ def environments(regime):
 
 
 @pytest.mark.parametrize("scene", SCENES)
-def test_situations_are_in_their_regime_all_the_way(scene):
-    """What the tests below claim to look at. Impacts, limits and efforts show by what depends on them, see there."""
+def test_situations_stay_in_their_regime(scene):
+    """Checks the premise of the tests below, which check impacts, limits and efforts by their sensitivities."""
     sim = simulator(scene, STATES)
     q, qd, u, params = situations(scene)
     qs, qds = sim.rollout(q, qd, u.repeat(HORIZON, 1, 1), params=params)

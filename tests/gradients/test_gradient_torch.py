@@ -1,4 +1,4 @@
-"""The simulation as a citizen of PyTorch: autograd's rules, memory, divergence."""
+"""The simulation in PyTorch: autograd rules, memory, divergence."""
 
 import weakref
 
@@ -30,7 +30,7 @@ def leaves(*tensors):
     return [x.clone().requires_grad_() for x in tensors]
 
 
-# -- autograd's rules
+# -- autograd rules
 
 
 NAMES = ("mass", "com", "inertia", "joint_quat", "friction", "kp", "gravity")
@@ -38,10 +38,10 @@ NAMES = ("mass", "com", "inertia", "joint_quat", "friction", "kp", "gravity")
 
 @pytest.mark.parametrize("steps", [1, 3])
 def test_gradcheck(steps):
-    """torch's own check, of every entry; differences over 1e-6 are right to about 1e-9 of the largest."""
+    """torch's check of every entry; differences with step 1e-6 are accurate to about 1e-9 of the largest."""
     sim, q, qd, u = toy_inputs(1, steps)
     params = [sim.params[name].clone() for name in NAMES]
-    params[2] += 0.01 * torch.tensor([[0, 1, 2], [-1, 0, 3], [-2, -3, 0]])  # only its symmetric part counts
+    params[2] += 0.01 * torch.tensor([[0, 1, 2], [-1, 0, 3], [-2, -3, 0]])  # only its symmetric part is used
 
     def last_state(q, qd, u, *params):
         params = dict(zip(NAMES, params, strict=True))
@@ -68,8 +68,8 @@ def test_several_losses_of_one_rollout_add_up():
         losses[0].backward()
 
 
-def test_states_can_be_used_again():
-    """A second rollout goes on where the first ended, and both are asked for: one long rollout."""
+def test_chained_rollouts_equal_one_long_rollout():
+    """A second rollout continues from the end of the first, and the loss depends on both."""
     sim, q, qd, u = toy_inputs()
     inputs = leaves(q, qd, u)
     first = sim.rollout(inputs[0], inputs[1], inputs[2][:4])
@@ -81,11 +81,11 @@ def test_states_can_be_used_again():
         torch.testing.assert_close(a, b, rtol=1e-11, atol=1e-11)
 
 
-def test_gradients_are_found_for_what_asks_for_them_and_no_more():
+def test_only_requested_gradients_are_computed():
     sim, q, qd, u = toy_inputs()
     mass = sim.params["mass"].clone().requires_grad_()
     qs, _ = sim.rollout(q, qd, u, params={"mass": mass, "friction": 0.5})
-    qs[-1].sum().backward()  # no gradient comes in for qds
+    qs[-1].sum().backward()  # no incoming gradient for qds
     assert (mass.grad != 0).any() and q.grad is None and u.grad is None
     (alone,) = leaves(q)
     qs, qds = sim.rollout(alone, qd, u)
@@ -95,19 +95,19 @@ def test_gradients_are_found_for_what_asks_for_them_and_no_more():
         torch.autograd.grad(loss, alone, create_graph=True)[0].sum().backward()
 
 
-def test_incoming_gradients_may_be_of_any_layout():
+def test_incoming_gradients_may_have_any_layout():
     sim, q, qd, u = toy_inputs()
     inputs = leaves(q, qd, u)
     qs, qds = sim.rollout(*inputs)
     ones = [torch.ones_like(x) for x in (qs, qds)]
-    spread = [x.new_ones(()).expand(x.shape) for x in (qs, qds)]  # what the sum of all states hands back
+    spread = [x.new_ones(()).expand(x.shape) for x in (qs, qds)]  # the gradient of a sum over all states
     turned = [torch.ones_like(x.transpose(0, 2)).transpose(0, 2) for x in (qs, qds)]
     found = [torch.autograd.grad((qs, qds), inputs, bars, retain_graph=True) for bars in (ones, spread, turned)]
     for bars in found[1:]:
         assert all(torch.equal(a, b) for a, b in zip(bars, found[0], strict=True))
 
 
-def test_no_steps_have_the_gradient_of_doing_nothing():
+def test_rollout_without_steps_has_the_gradient_of_the_identity():
     sim, q, qd, u = toy_inputs(steps=0)
     inputs = leaves(q, qd, u)
     states = sim.rollout(*inputs)
@@ -128,7 +128,7 @@ def test_changing_a_trajectory_in_place_before_backward_is_an_error(which):
 
 
 @pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode])
-def test_without_gradients_the_states_are_the_same_and_remember_nothing(mode):
+def test_without_gradients_the_states_are_the_same_and_have_no_graph(mode):
     sim, q, qd, u = toy_inputs()
     inputs = leaves(q, qd, u)
     expected = [*sim.rollout(*inputs), *sim.step(*inputs[:2], inputs[2][0])]
@@ -138,8 +138,8 @@ def test_without_gradients_the_states_are_the_same_and_remember_nothing(mode):
     assert all(torch.equal(a, b) for a, b in zip(found, expected, strict=True))
 
 
-def test_strided_inputs_mean_the_same_as_contiguous_ones():
-    """They are copied; their gradients have their layout."""
+def test_strided_inputs_give_the_same_as_contiguous_ones():
+    """They are copied; the gradients have the layout of the inputs."""
     sim, q, qd, u = toy_inputs()
     found = []
     for dense in (True, False):
@@ -152,7 +152,7 @@ def test_strided_inputs_mean_the_same_as_contiguous_ones():
 
 @pytest.mark.filterwarnings("ignore:Dynamo:UserWarning")
 def test_compiled_policy_gives_the_same_gradients():
-    """The simulation is no graph to torch.compile: it breaks there, and goes on."""
+    """torch.compile cannot trace the simulation: the graph breaks there and continues afterwards."""
     torch.manual_seed(0)
     sim, q, qd, _ = toy_inputs()
     policy = torch.nn.Linear(q.shape[1] + qd.shape[1], 1, dtype=q.dtype)
@@ -169,13 +169,13 @@ def test_compiled_policy_gives_the_same_gradients():
         torch.testing.assert_close(a, b, rtol=1e-12, atol=1e-12)
 
 
-# -- environments that run away
+# -- environments that diverge
 
 
 @pytest.mark.filterwarnings("ignore:.*diverged:RuntimeWarning")
 @pytest.mark.parametrize("every", [1, 4])
-def test_gradient_of_an_environment_that_ran_away_is_that_of_the_state_it_was_held_at(every):
-    """Environment 0 runs away at once, 1 under the control 3, 2 not at all."""
+def test_gradient_of_a_diverged_environment_is_that_of_its_last_state(every):
+    """Environment 0 diverges at once, 1 under control 3, 2 not at all."""
     sim, q, qd, u = toy_inputs(3)
     qd[0, 0] = 1e7
     u[3, 1] = 1e12
@@ -194,7 +194,7 @@ def test_gradient_of_an_environment_that_ran_away_is_that_of_the_state_it_was_he
 
 
 @pytest.mark.filterwarnings("ignore:.*diverged:RuntimeWarning")
-def test_gradient_counts_the_substeps_before_an_environment_ran_away():
+def test_gradient_includes_the_substeps_before_divergence():
     """A push that takes two steps of the same control to reach the speed at which an environment is stopped."""
     sim, q, qd, u = toy_inputs(1)
     u[3] = 1e5
@@ -213,7 +213,7 @@ def test_gradient_counts_the_substeps_before_an_environment_ran_away():
 
 
 class Launches:
-    """What a simulator's kernels are given, as (address, shape) of all tensors."""
+    """Records the tensor arguments of a simulator's kernel launches, as (address, shape)."""
 
     def __init__(self, sim, monkeypatch):
         self.seen = []
@@ -227,7 +227,7 @@ class Launches:
         monkeypatch.setattr(sim._engine.launcher, "run", look)
 
 
-def test_kernels_work_on_the_callers_memory(monkeypatch):
+def test_kernels_use_the_callers_memory(monkeypatch):
     sim, q, qd, u = toy_inputs()
     launches = Launches(sim, monkeypatch)
     inputs = leaves(q, qd, u)
@@ -240,7 +240,7 @@ def test_kernels_work_on_the_callers_memory(monkeypatch):
 
 
 @pytest.mark.parametrize("every", [1, 4, 7, "sqrt", 100])
-def test_checkpoints_are_as_many_as_promised_and_few_steps_are_replayed_at_a_time(monkeypatch, every):
+def test_number_of_checkpoints_and_of_steps_replayed_together(monkeypatch, every):
     steps, together = 23, 9
     monkeypatch.setattr(autograd, "REPLAY", together)
     sim, q, qd, u = toy_inputs(steps=steps)
@@ -257,7 +257,7 @@ def test_checkpoints_are_as_many_as_promised_and_few_steps_are_replayed_at_a_tim
 
 
 class Allocations(TorchDispatchMode):
-    """Bytes of tensors that are alive at most at once, of those made within."""
+    """Peak bytes of the tensors allocated within this context."""
 
     alive = most = 0
 
@@ -277,8 +277,8 @@ class Allocations(TorchDispatchMode):
 
 
 @pytest.mark.parametrize("every", [1, 10])
-def test_backward_needs_no_memory_that_grows_with_the_horizon(every):
-    """But for the gradient of the controls, which is as long as they are. Segments of 10 are replayed six at a time."""
+def test_memory_of_backward_does_not_grow_with_the_horizon(every):
+    """Except for the gradient of the controls, which has their length. Segments of 10 are replayed six at a time."""
     beyond = []
     for steps in (80, 400):
         sim, q, qd, u = toy_inputs(steps=steps)
@@ -293,9 +293,9 @@ def test_backward_needs_no_memory_that_grows_with_the_horizon(every):
     assert beyond[0] == beyond[1] > 0
 
 
-def test_a_simulator_holds_no_trajectory_that_its_caller_has_dropped():
+def test_simulator_does_not_keep_a_dropped_trajectory_alive():
     sim, q, qd, u = toy_inputs(steps=3)
-    for _ in range(2):  # the first call records the launch, the second exchanges its arguments
+    for _ in range(2):  # the first call records the launch, the second replaces its arguments
         qs, qds = sim.rollout(q, qd, u)
         held = [weakref.ref(qs), weakref.ref(qds)]
         del qs, qds

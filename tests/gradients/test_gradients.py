@@ -1,4 +1,4 @@
-"""Gradients of steps and rollouts against central differences of the same program: the zoo, and random trees."""
+"""Gradients of steps and rollouts against central differences of the simulation: the zoo, and random trees."""
 
 from functools import cache
 
@@ -30,7 +30,7 @@ from warp_articulated.model import NV, WORLD, Body, Drive, DriveType, JointType,
 EVERYTHING = ["q", "qd", "u", *PARAMETERS]
 
 
-# -- the comparison itself: it must see small errors, and kinks
+# -- the comparison itself must detect small errors and kinks
 
 
 class OffByALittle:
@@ -44,7 +44,7 @@ class OffByALittle:
         return self.sim.rollout(q, qd, u, params={**params, "mass": mass + 1e-5 * (mass - mass.detach())}, **options)
 
 
-def test_an_error_of_a_hundred_thousandth_is_found():
+def test_relative_error_of_1e_5_is_detected():
     sim = small_simulator(toy_model(), 4 * POINTS, dt=2e-3)
     q, qd, u = (x[:4] for x in zoo_states(sim))
     assert_agreement(directional_errors(sim, q, qd, u, names=["mass", "com"]))
@@ -54,7 +54,7 @@ def test_an_error_of_a_hundred_thousandth_is_found():
         assert_agreement(found)
 
 
-def test_quotients_are_in_doubt_at_a_kink_and_only_there():
+def test_quotients_are_doubtful_at_a_kink_and_only_there():
     h = torch.tensor(STEPS, dtype=torch.float64)
     points = torch.stack([h, -h], 1)[..., None]
 
@@ -64,13 +64,13 @@ def test_quotients_are_in_doubt_at_a_kink_and_only_there():
 
     slope, doubt = sampled(lambda x: torch.exp(3 * x) + 100)
     assert doubt < 1e-7 and slope == pytest.approx(3.0, abs=1e-7)
-    for place in (0.0, 1e-7, -1e-9):  # nearer than the steps, or right here
+    for place in (0.0, 1e-7, -1e-9):  # closer than the steps, or exactly here
         assert sampled(lambda x, place=place: x + 1e-3 * (x - place).abs())[1] > 1e-5
     slope, doubt = sampled(lambda x: x + (x - 1e-4).abs())  # shorter steps do not reach it
     assert doubt < 1e-7 and slope == pytest.approx(0.0, abs=1e-7)
 
 
-# -- the zoo: everything at once
+# -- the zoo: all features in one model
 
 
 SOLVERS = [
@@ -87,8 +87,8 @@ SOLVERS = [
 def test_gradient_of_a_step_matches_differences_for_every_input(iterations, friction, erp):
     """With 4 sweeps the solver is far from converged, and the gradient is that of the 4 sweeps.
 
-    With erp 0.2 overlaps are pushed apart so fast that hardly a contact bounces; and drives and dry friction matter so
-    little beside it that rounding covers much of what they do, so fewer of these samples are of use.
+    With erp 0.2 overlaps are pushed apart so fast that hardly any contact bounces. The effect of drives and dry
+    friction is then so small that rounding hides much of it, so fewer of these samples are usable.
     """
     states, fast = 6, erp > 0.1
     sim = zoo_simulator(states * 2 * POINTS, iterations=iterations, friction=friction, erp=erp)
@@ -98,7 +98,7 @@ def test_gradient_of_a_step_matches_differences_for_every_input(iterations, fric
 
 
 def test_gradient_of_a_rollout_matches_differences_for_every_input():
-    """Bodies that fly, meet, push and slide for 6 steps of 2 ms, two per control."""
+    """Bodies that fly, collide, push and slide for 6 steps of 2 ms, two per control."""
     states = 8
     sim = zoo_simulator(states * POINTS, erp=0.02)
     q, qd, u = (x[:states] for x in zoo_states(sim, seed=1))
@@ -106,12 +106,12 @@ def test_gradient_of_a_rollout_matches_differences_for_every_input():
     assert_agreement(found, EVERYTHING)
 
 
-# -- random trees, of any size up to that of Laikago, with whose kernels they run
+# -- random trees up to the size of Laikago, whose kernels they share
 
 
 @cache
 def random_tree(seed, ground):
-    """A forest with joints and drives of all types at random places, and four balls over a plane."""
+    """Random trees with joints and drives of all types, and four balls above a plane."""
     rng = np.random.default_rng(seed)
     bodies, drives, depth, dofs = [], [], [], 0
     for k in range(rng.integers(2, 13)):
@@ -148,8 +148,8 @@ def random_tree(seed, ground):
 @pytest.mark.parametrize("seed", range(10))
 @pytest.mark.parametrize("ground", [-50.0, 0.0], ids=["in the air", "on a plane"])
 def test_gradient_matches_differences_for_random_trees(seed, ground):
-    """In 10 sweeps: converged to rounding, some trees jam with friction at the edge of the cone but without slip, and
-    then rounding decides sweep by sweep which side of the edge the gradient is taken on.
+    """With 10 sweeps only: if converged to rounding, some trees jam with friction at the edge of the cone but without
+    slip, and rounding then decides in every sweep on which side of the edge the gradient is taken.
     """
     states = 6
     sim = small_simulator(random_tree(seed, ground), states * 2 * POINTS, dt=2e-3, erp=0.02, iterations=10)

@@ -1,5 +1,5 @@
-"""Dense Jacobians of a step against Pinocchio's analytical derivatives, against differences through contact, and
-against what torch's backward pass gives."""
+"""Dense Jacobians of a step against Pinocchio's analytical derivatives, finite differences through contact, and
+torch's backward pass."""
 
 from dataclasses import replace
 
@@ -22,8 +22,8 @@ def skew(v):
 def pinocchio_derivatives(robot, q, qd, tau):
     """d(qdd)/dq, d(qdd)/dqd, d(qdd)/dtau in our conventions, from Pinocchio's computeABADerivatives.
 
-    With a free root, v of Pinocchio is R^T qd, its tangent of q is R^T of ours, its force is R^T tau, and
-    qdd = R a + (w x v; 0): the chain rule through these gives the extra terms.
+    With a free root, Pinocchio's v is R^T qd, its tangent of q is R^T times ours, its force is R^T tau, and
+    qdd = R a + (w x v; 0); the chain rule gives the extra terms.
     """
     s = robot.state(q, qd)
     T = s.T
@@ -37,7 +37,7 @@ def pinocchio_derivatives(robot, q, qd, tau):
     n = robot.model.nv
     v, w = qd[:3], qd[3:6]
     a = back @ robot.data.ddq
-    turn = [np.zeros((n, n)) for _ in range(3)]  # what a rotation phi (columns 3:6) does to T qd, T^-T tau and T^-1 a
+    turn = [np.zeros((n, n)) for _ in range(3)]  # derivatives of T qd, T^-T tau and T^-1 a by a rotation (columns 3:6)
     for rows in (slice(0, 3), slice(3, 6)):
         turn[0][rows, 3:6] = T[rows, rows] @ skew(qd[rows])
         turn[1][rows, 3:6] = T[rows, rows] @ skew(tau[rows])
@@ -59,17 +59,17 @@ def states(model, seed=0):
 
 
 def without_joint_forces(sim):
-    """Parameters with which v+ = v + dt FD(q, v, tau) exactly: nothing acts implicitly, nothing but tau acts."""
+    """Parameters for which v+ = v + dt FD(q, v, tau) exactly: no implicit forces, and only tau acts."""
     names = ("armature", "damping", "stiffness", "kp", "kd")
     free = {"lower": -torch.inf, "upper": torch.inf}
     values = {name: torch.zeros_like(sim.params[name]) for name in names}
     return values | {name: torch.full_like(sim.params[name], x) for name, x in free.items()}
 
 
-def test_jacobians_of_an_arm_are_pinocchios():
+def test_jacobians_of_an_arm_match_pinocchio():
     model = wa.load(SCENES / "panda.urdf")
     none = {"pairs": np.zeros((0, 2), int), "pair_friction": np.zeros(0), "pair_restitution": np.zeros(0)}
-    model = replace(model, **none)  # at random angles it would touch itself
+    model = replace(model, **none)  # at random angles it would collide with itself
     robot = PinocchioRobot(model, SCENES / "panda.urdf", floating=False)
     sim = wa.Simulator(model, STATES, device="cpu", dtype="float64", dt=DT)
     q, qd = states(model)
@@ -93,7 +93,7 @@ def laikago():
     return wa.Simulator(wa.load("laikago_feet"), STATES, device="cpu", dtype="float64", dt=DT)
 
 
-def test_jacobians_of_a_flying_robot_are_pinocchios(laikago):
+def test_jacobians_of_a_flying_robot_match_pinocchio(laikago):
     model, n = laikago.model, laikago.model.nv
     (robot,) = scene_in_pinocchio(model)
     q, qd = states(model)
@@ -107,7 +107,7 @@ def test_jacobians_of_a_flying_robot_are_pinocchios(laikago):
 
 
 def standing(sim, seed=0):
-    """Robots on their feet, disturbed, some of them with sliding feet."""
+    """Disturbed robots on their feet, some with sliding feet."""
     gen = torch.Generator().manual_seed(seed)
     q, qd = sim.initial_state()
     q = wa.retract(sim.model, q, 0.02 * torch.randn(qd.shape, generator=gen, dtype=q.dtype))
@@ -129,7 +129,7 @@ def test_jacobians_through_contact_match_differences(laikago):
         ends = [laikago.step(wa.retract(model, q, s * h * dq), qd + s * h * dqd, u + s * h * du) for s in (1, -1)]
         quotient = torch.cat([wa.difference(model, ends[1][0], ends[0][0]), ends[0][1] - ends[1][1]], 1) / (2 * h)
         product = (A @ torch.cat([dq, dqd], 1)[..., None] + B @ du[..., None])[..., 0]
-        # rounding of the quotient: 1e-16 / 1e-7 of rates near 1, against changes near 100
+        # rounding of the quotient: 1e-16 / 1e-7 for rates near 1, with changes near 100
         assert ((quotient - product).abs().amax(1) / quotient.abs().amax(1)).max() < 1e-7
         positions = (quotient - product)[:, :n].abs().amax(1) / quotient[:, :n].abs().amax(1)
         assert positions.max() < 1e-7
@@ -143,7 +143,7 @@ def test_jacobians_agree_with_the_backward_pass(laikago):
     _, qd_next = laikago.step(q, *inputs)
     weights = torch.randn(qd.shape, generator=torch.Generator().manual_seed(2), dtype=q.dtype)
     by_qd, by_u = torch.autograd.grad((weights * qd_next).sum(), inputs)
-    # the same sums, compiled twice
+    # the same sums in two different kernels
     torch.testing.assert_close((weights[:, None] @ A[:, n:, n:])[:, 0], by_qd, rtol=1e-10, atol=1e-12)
     torch.testing.assert_close((weights[:, None] @ B[:, n:])[:, 0], by_u, rtol=1e-10, atol=1e-12)
 
@@ -156,7 +156,7 @@ def test_jacobians_do_not_depend_on_the_batch(laikago):
     assert torch.equal(A[2:3], A1) and torch.equal(B[2:3], B1)
 
 
-def test_jacobians_refuse_to_be_differentiated(laikago):
+def test_jacobians_report_that_they_have_no_gradient(laikago):
     q, qd, u = standing(laikago)
     with pytest.raises(NotImplementedError, match="jacobians has no gradients"):
         laikago.jacobians(q.requires_grad_(), qd, u)

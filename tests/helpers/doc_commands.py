@@ -1,6 +1,6 @@
-"""One rule for every kind of command that stands in README and docs: how to run it quickly, or how to check it.
+"""One rule for every kind of command in README and docs: how to run it quickly, or how to check it.
 
-`check(command, folder)` returns if all is well, and fails with a sentence otherwise.
+`check(command, folder)` returns if the command is correct, and fails with a message otherwise.
 """
 
 import re
@@ -30,7 +30,7 @@ VARIABLES = {"ENVS": "32", "STEPS": "60"}
 
 
 def fill(folder: Path) -> None:
-    """The files that readers are supposed to have: robot.urdf, robot.xml, robot.npz, run.npz, u.npz."""
+    """Write the files that the pages assume: robot.urdf, robot.xml, robot.npz, run.npz, u.npz."""
     shutil.copy(ROOT / "scenes" / "laikago.urdf", folder / "robot.urdf")
     shutil.copy(ASSETS / "ant.xml", folder / "robot.xml")
     model = wa.load(ROBOT)
@@ -42,7 +42,7 @@ def fill(folder: Path) -> None:
 
 
 def fill_run(arguments: list[str], folder: Path) -> None:
-    """The run that is resumed, played or begun with, and its policy as policy.pt."""
+    """Train the run that is resumed, played or started from, and copy its policy to policy.pt."""
     named = (
         arguments[1:2] if arguments[0] == "play" else after(arguments, "--begin-with") or after(arguments, "--folder")
     )
@@ -53,7 +53,7 @@ def fill_run(arguments: list[str], folder: Path) -> None:
 
 
 def one_toed(path: Path) -> None:
-    """Leave a URDF of the Laikago one toe as its only collision shape: it then has the kernel of laikago_feet."""
+    """Keep one toe as the only collision shape of a Laikago URDF, so that it shares the kernel of laikago_feet."""
     text = path.read_text()
     parts = re.split(r"(<link name=\"\w+\">.*?</link>)", text, flags=re.DOTALL)
     cut = [p if 'name="FR_toe"' in p[:40] else re.sub(r"<collision>.*?</collision>", "", p, flags=re.S) for p in parts]
@@ -63,7 +63,7 @@ def one_toed(path: Path) -> None:
 def check(command: Command, folder: Path) -> None:
     rule = RULES.get(_kind(command))
     if rule is None:
-        pytest.fail(f"{command.page}: no rule of tests/doc_commands.py covers `{command.text}`; add one, or reword it.")
+        pytest.fail(f"{command.page}: no rule of tests/helpers/doc_commands.py covers `{command.text}`; add one.")
     rule(command, folder)
 
 
@@ -78,9 +78,9 @@ def _kind(command: Command) -> str:
 
 
 def run_ours(command: Command, folder: Path) -> None:
-    """Run it through main() with smaller numbers; it must return 0 and write what it names."""
+    """Run it through main() with smaller numbers; it must return 0 and write its output files."""
     words = list(command.words[1:])
-    if words[0] == "train" and words[1] in TASKS:  # another task is trained in its place, which has other options
+    if words[0] == "train" and words[1] in TASKS:  # a smaller task with other options is trained instead
         wa.rl.make(words[1], 1, **dict(loader_option(pair) for pair in without_options(words)))
     arguments = quick([STANDS_FOR.get(word, word) for word in words])
     if any(word in ("--help", "--version") for word in arguments):
@@ -94,7 +94,7 @@ def run_ours(command: Command, folder: Path) -> None:
         fill_run(arguments, folder)
     outputs = named_outputs(arguments)
     for name in outputs:
-        if arguments.count(name) == 1:  # so that what is found afterwards was written now
+        if arguments.count(name) == 1:  # not an input as well, so any file found afterwards is new
             (folder / name).unlink(missing_ok=True)
     assert main(arguments) == 0, f"{command.page}: `{command.text}` failed."
     for name in outputs:
@@ -105,7 +105,7 @@ def quick(arguments: list[str]) -> list[str]:
     """The same command with smaller numbers and pictures."""
     name = arguments[0]
     if len(arguments) == 1 and name not in ("doctor", "bench"):
-        return [name, "--help"] if not name.startswith("-") else arguments  # only mentioned
+        return [name, "--help"] if not name.startswith("-") else arguments  # a mention, not a command
     if "--help" in arguments:
         return arguments
     result: list[str] = []
@@ -137,7 +137,7 @@ def quick(arguments: list[str]) -> list[str]:
 
 
 def without_options(arguments: list[str]) -> list[str]:
-    """Take out every --option; returns their values."""
+    """Remove every --option; returns the values."""
     values = []
     while "--option" in arguments:
         values += after(arguments, "--option")[:1]
@@ -174,7 +174,7 @@ def named_outputs(arguments: list[str]) -> list[str]:
 
 
 def check_make(command: Command, folder: Path) -> None:
-    """Targets and variables exist; `make run` is really run by test_docs.py. Comments may name more targets."""
+    """Targets and variables exist; test_docs.py runs `make run`. Comments may name more targets."""
     makefile = (ROOT / "Makefile").read_text()
     targets = set(re.findall(r"^([a-z][a-z-]*):.*##", makefile, re.MULTILINE))
     variables = set(re.findall(r"^([A-Z]+) *[:?]?=", makefile, re.MULTILINE))
@@ -186,7 +186,7 @@ def check_make(command: Command, folder: Path) -> None:
 
 
 def check_pip(command: Command, folder: Path) -> None:
-    """It installs this package, with extras that it has, under constraints that are there."""
+    """It installs this package with existing extras and existing constraints."""
     extras = set(tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"])
     words = list(command.words[1:])
     assert words.pop(0) == "install"
@@ -198,22 +198,22 @@ def check_pip(command: Command, folder: Path) -> None:
         match = re.fullmatch(r"(?:\.|warp-articulated)(?:\[([\w,-]+)\])?", word)
         assert match, f"{command.page}: `{command.text}` installs {word}, which is not this package."
         asked = set((match[1] or "").split(",")) - {""}
-        assert asked <= extras, f"{command.page}: `{command.text}` asks for extras {asked - extras} that are not there."
+        assert asked <= extras, f"{command.page}: `{command.text}` names extras {asked - extras}, which do not exist."
 
 
 def check_example(command: Command, folder: Path) -> None:
-    """tests/test_examples.py runs it."""
+    """tests/docs/test_examples.py runs it."""
     path = ROOT / command.words[1]
-    assert path.is_file(), f"{command.page} names {command.words[1]}, which is not there."
-    tests = (ROOT / "tests/test_examples.py").read_text()
-    assert path.name in tests or f"import {path.stem}\n" in tests, f"tests/test_examples.py does not run {path.name}."
+    assert path.is_file(), f"{command.page} names {command.words[1]}, which does not exist."
+    tests = (ROOT / "tests/docs/test_examples.py").read_text()
+    assert path.name in tests or f"import {path.stem}\n" in tests, f"test_examples.py does not run {path.name}."
 
 
 def check_benchmark(command: Command, folder: Path) -> None:
-    """tests/test_benchmarks.py runs its parts; one that it does not know must at least explain itself."""
+    """tests/benchmarks/test_benchmarks.py runs its parts; for any other benchmark, --help must work."""
     path = ROOT / command.words[1]
-    assert path.is_file(), f"{command.page} names {command.words[1]}, which is not there."
-    if f"import {path.stem}\n" in (ROOT / "tests/test_benchmarks.py").read_text():
+    assert path.is_file(), f"{command.page} names {command.words[1]}, which does not exist."
+    if f"import {path.stem}\n" in (ROOT / "tests/benchmarks/test_benchmarks.py").read_text():
         return
     with pytest.MonkeyPatch.context() as patch, pytest.raises(SystemExit) as stop:
         patch.setattr(sys, "argv", [path.name, "--help"])
@@ -235,7 +235,7 @@ def run_module(command: Command, folder: Path) -> None:
 
 
 def check_torchrun(command: Command, folder: Path) -> None:
-    """It starts this package with a command that can be parsed; tests/test_rl_distributed.py runs such ones."""
+    """It starts this package with a valid command line; tests/rl/test_rl_distributed.py runs torchrun."""
     start = command.words.index("-m")
     assert command.words[start + 1] == "warp_articulated", f"{command.page}: `{command.text}` runs another module."
     _parser().parse_args(command.words[start + 2 :])

@@ -1,4 +1,4 @@
-"""What the pages of README and docs promise: their Python blocks, shell commands, links and headings."""
+"""Parses README and docs: Python blocks, shell commands, links and headings."""
 
 import re
 import shlex
@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-GENERATED = "docs/api.md"  # signatures, from docstrings that test_api_docs.py checks: nothing to run, but links
+GENERATED = "docs/api.md"  # generated from docstrings, checked by test_api_docs.py: nothing to run, only links
 PAGES = ["README.md", *sorted(p.relative_to(ROOT).as_posix() for p in (ROOT / "docs").glob("*.md"))]
 
-# First words that make an indented block one of commands; blocks without any of them are outputs or formulas.
+# An indented block with a line that starts with one of these holds commands; other blocks are outputs or formulas.
 PROGRAMS = (
     "warp-articulated", "make", "pip", "python", "python3", "git", "cd", "export", "sudo", "apt", "brew", "uv", "conda",
     "docker", "curl", "wget", "torchrun", "pytest", "ruff", "mypy", "usdview", "source", ".", "$",
@@ -25,7 +25,7 @@ LINK = re.compile(r"!?\[[^\]]*\]\(([^)\s]+)\)")
 @dataclass(frozen=True)
 class Command:
     page: str
-    text: str  # one line as it stands there, comments included
+    text: str  # the line as written, comments included
     words: tuple[str, ...]  # without comments
 
 
@@ -38,7 +38,7 @@ def python_blocks(page: str) -> list[str]:
 
 
 def commands(page: str) -> list[Command]:
-    """All lines that a reader would type into a shell, in the order of the page, blocks before inline code."""
+    """All shell command lines in the order of the page, blocks before inline code."""
     if page == GENERATED:
         return []
     text = read(page)
@@ -58,13 +58,13 @@ def commands(page: str) -> list[Command]:
 
 
 def links(page: str) -> list[str]:
-    """Targets of all links and pictures that are not on the web."""
+    """Targets of all local links and pictures."""
     text = CODE.sub("", FENCE.sub("", read(page)))
     return [target for target in LINK.findall(text) if "://" not in target and not target.startswith("mailto:")]
 
 
 def anchors(page: str) -> set[str]:
-    """The anchors that GitHub makes of a page's headings."""
+    """The anchors that GitHub generates for a page's headings."""
     found: dict[str, int] = {}
     for heading in re.findall(r"^#+ +(.+?) *#*$", FENCE.sub("", read(page)), re.MULTILINE):
         heading = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", heading)

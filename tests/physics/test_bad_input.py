@@ -1,4 +1,4 @@
-"""Every kind of broken robot gets a sentence that names the file, the line and the element, or the argument."""
+"""Every kind of broken robot gets an error message that names the file, line and element, or the argument."""
 
 import numpy as np
 import pytest
@@ -16,7 +16,7 @@ def robot(*lines):
 
 
 def arm(link="", joint=""):
-    """A robot whose link (line 3) and joint (line 4) hold the given elements."""
+    """A robot whose link (line 3) and joint (line 4) contain the given elements."""
     return robot('<link name="base"/>', f'<link name="arm">{link or MASS}</link>', JOINT % joint)
 
 
@@ -202,7 +202,7 @@ NAN3 = np.array([0.0, np.nan, 0.0])
         ),
         ([body(mass=0.0, inertia=np.zeros((3, 3)))], "has no mass and carries no other link"),
         ([body(inertia=np.zeros((3, 3)), joint_type=JointType.FREE)], "nothing resists joint 'j'"),
-        # two massless links in a row that slide the same way: no force decides between them
+        # two massless links in a row that slide along the same axis: their motion is undetermined
         (
             [
                 body(mass=0.0, inertia=np.zeros((3, 3)), joint_type=JointType.PRISMATIC),
@@ -217,7 +217,7 @@ def test_bodies_that_cannot_be_simulated(bodies, sentence):
         assemble("robot", bodies)
 
 
-def test_what_is_unlikely_but_possible_is_accepted():
+def test_unusual_but_valid_bodies_are_accepted():
     massless = dict(mass=0.0, inertia=np.zeros((3, 3)))
     slides = [
         body(**massless, joint_type=JointType.PRISMATIC, axis=np.array([1.0, 0, 0])),

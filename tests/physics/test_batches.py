@@ -1,4 +1,4 @@
-"""Batches: bitwise equality however they are run, parameters per environment, divergence, bad input."""
+"""Batches: bitwise equality for any threads, size and order; parameters per environment; divergence; bad input."""
 
 import warnings
 from dataclasses import replace
@@ -11,7 +11,7 @@ from small_models import hinge, simulator
 
 import warp_articulated as wa
 
-# -- batches: laikago on its feet, with contacts, saturating drives and parameters of its own in every environment
+# -- batches: laikago on its feet, with contacts, saturating drives and different parameters in every environment
 
 
 ENVS = 64
@@ -41,7 +41,7 @@ def varied(model, num_envs=ENVS, steps=20):
 
 
 def laikago_run(model, envs, q, qd, u, params, **options):
-    """Trajectories of the environments that `envs` lists, simulated in that order."""
+    """Trajectories of the environments in `envs`, simulated in that order."""
     sim = simulator(model, len(envs), "float32", dt=1e-3, **options)
     params = {name: value[envs] for name, value in params.items()}
     return sim.rollout(q[envs], qd[envs], u[:, envs].contiguous(), params=params)
@@ -54,7 +54,7 @@ def assert_same_bits(ours, theirs):
 
 @pytest.fixture(scope="module")
 def reference(laikago):
-    """The whole batch in order on one thread: what all other ways of running it must give."""
+    """The whole batch in order on one thread; all other ways of running it must give the same."""
     inputs = varied(laikago)
     qs, qds = laikago_run(laikago, list(range(ENVS)), *inputs, threads=1)
     assert qs[-1].unique(dim=0).shape[0] == ENVS  # no two environments are alike
@@ -81,7 +81,7 @@ def test_results_do_not_depend_on_the_order_of_environments(laikago, reference):
     assert_same_bits(laikago_run(laikago, envs, *inputs), (qs[:, envs], qds[:, envs]))
 
 
-def test_rollout_is_repeated_steps_and_keeps_every_kth(laikago, reference):
+def test_rollout_equals_repeated_steps_and_keeps_every_kth(laikago, reference):
     (q, qd, u, params), qs, qds = reference
     sim = simulator(laikago, ENVS, "float32", dt=1e-3)
     states = [(q, qd)]
@@ -92,7 +92,7 @@ def test_rollout_is_repeated_steps_and_keeps_every_kth(laikago, reference):
     assert_same_bits(sim.rollout(q, qd, u, params=params, checkpoint_every=8), (qs[kept], qds[kept]))
 
 
-def test_substeps_are_steps_under_one_control(laikago):
+def test_substeps_equal_steps_with_the_same_control(laikago):
     q, qd, u, params = varied(laikago)
     sim = simulator(laikago, ENVS, "float32", dt=1e-3, substeps=4)
     apart = q, qd
@@ -102,7 +102,7 @@ def test_substeps_are_steps_under_one_control(laikago):
     assert_same_bits(sim.step(q, qd, u[0], substeps=4, params=params), apart)
 
 
-def test_step_without_torch_is_the_same_step(laikago):
+def test_step_warp_equals_step(laikago):
     q, qd, u, _ = varied(laikago)
     sim = simulator(laikago, ENVS, "float32", dt=1e-3)
     before = [wp.array(x.numpy(), dtype=float, device="cpu") for x in (q, qd)]
@@ -112,7 +112,7 @@ def test_step_without_torch_is_the_same_step(laikago):
     assert_same_bits([wp.to_torch(x) for x in before], (q, qd))
 
 
-def test_parameters_act_in_their_own_environment_as_in_a_model_that_has_them(laikago, reference):
+def test_parameters_of_an_environment_act_like_those_of_a_model(laikago, reference):
     (q, qd, u, _), _, _ = reference
     default = laikago_run(laikago, list(range(4)), q, qd, u, {})
     changes = {
@@ -132,7 +132,7 @@ def test_parameters_act_in_their_own_environment_as_in_a_model_that_has_them(lai
         assert_same_bits([x[:, [env]] for x in changed], alone)
 
 
-def test_shared_parameters_mean_the_same_as_repeated_ones(laikago, reference):
+def test_shared_parameters_equal_repeated_ones(laikago, reference):
     (q, qd, u, _), _, _ = reference
     sim = simulator(laikago, ENVS, "float32", dt=1e-3)
     shared = sim.step(q, qd, u[0], params={"friction": 0.7, "mass": laikago.mass * 1.1})
@@ -141,7 +141,7 @@ def test_shared_parameters_mean_the_same_as_repeated_ones(laikago, reference):
     assert_same_bits(sim.step(q, qd, u[0], params=repeated), shared)
 
 
-def test_unknown_parameters_and_wrong_shapes_are_refused():
+def test_unknown_parameters_and_wrong_shapes_are_errors():
     sim = simulator(hinge(), 3)
     state = sim.initial_state()
     with pytest.raises(ValueError, match="no parameter 'weight'; the parameters are gravity, mass"):
@@ -158,7 +158,7 @@ def test_unknown_parameters_and_wrong_shapes_are_refused():
 
 
 @pytest.mark.parametrize("cause", ["velocity", "parameter"])
-def test_diverged_environments_are_reported_and_disturb_no_other(laikago, reference, cause):
+def test_diverged_environments_are_reported_and_do_not_affect_others(laikago, reference, cause):
     (q, qd, u, params), qs, qds = reference
     bad, rest = [5, 40], [e for e in range(ENVS) if e not in (5, 40)]
     qd, params = qd.clone(), {name: value.clone() for name, value in params.items()}
@@ -171,7 +171,7 @@ def test_diverged_environments_are_reported_and_disturb_no_other(laikago, refere
         got = sim.rollout(q, qd, u, params=params)
     assert sim.diverged.tolist() == bad
     assert_same_bits([x[:, rest] for x in got], [x[:, rest] for x in (qs, qds)])
-    assert torch.equal(got[0][-1, bad], q[bad])  # stopped where they were
+    assert torch.equal(got[0][-1, bad], q[bad])  # they keep their last state
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         sim.rollout(qs[0], qds[0], u)
@@ -199,7 +199,7 @@ def bad_states():
 
 
 @pytest.mark.parametrize("case", bad_states())
-def test_bad_states_and_controls_are_refused_with_a_sentence(case):
+def test_bad_states_and_controls_are_errors(case):
     arguments, error, sentence = bad_states()[case]
     sim = simulator(wa.load("double_pendulum"), 3)
     assert sim.model.nu == 2
@@ -230,7 +230,7 @@ def test_bad_states_and_controls_are_refused_with_a_sentence(case):
     ],
     ids=lambda value: str(value)[:24],
 )
-def test_bad_options_are_refused_with_a_sentence(options, error, sentence):
+def test_bad_options_are_errors(options, error, sentence):
     with pytest.raises(error, match=sentence):
         wa.Simulator(hinge(), **{"device": "cpu", **options})
 
@@ -245,7 +245,7 @@ def test_models_without_drives_fall_and_rest(name):
     fallen, speed = sim.step(q, qd)
     assert speed[1, 2] == pytest.approx(-9.81e-3) and fallen[1, 2] < q[1, 2]
     qs, qds = sim.rollout(q, qd, torch.zeros(1500, 2, 0, dtype=torch.float64))
-    # it rests where the scene puts it, give or take what a soft contact sinks in
+    # it rests where the scene puts it, up to the depth of a soft contact
     np.testing.assert_allclose(qs[-1, :, 2], float(model.q0[2]), atol=1e-3)
     assert qds[-1].abs().max() < 1e-3
     assert sim.initial_control().shape == (2, 0)
@@ -262,14 +262,14 @@ BAD_VALUES = {
 
 
 @pytest.mark.parametrize("name", BAD_VALUES)
-def test_parameters_that_no_body_can_have_are_refused(laikago, name):
+def test_invalid_parameter_values_are_errors(laikago, name):
     sim = simulator(laikago, 2, "float32", dt=1e-3)
     value, sentence = BAD_VALUES[name]
     with pytest.raises((ValueError, TypeError), match=sentence):
         sim.step(*sim.initial_state(), params={name: value})
 
 
-def test_joint_frames_given_once_are_forgotten_afterwards(laikago):
+def test_joint_frames_of_one_call_do_not_persist(laikago):
     sim = simulator(laikago, 2, "float32", dt=1e-3)
     q, _ = sim.initial_state()
     before = sim.link_poses(q)
@@ -284,15 +284,15 @@ def test_default_parameters_cannot_be_assigned(laikago):
         sim.params["gravity"] = torch.zeros(3)
 
 
-def test_step_without_torch_refuses_arrays_of_the_wrong_shape(laikago):
+def test_step_warp_rejects_arrays_of_the_wrong_shape(laikago):
     sim = simulator(laikago, 2, "float32", dt=1e-3)
     q, qd, u = (wp.zeros((2, n), dtype=wp.float32, device="cpu") for n in (laikago.nq, laikago.nv, laikago.nu))
     with pytest.raises(ValueError, match=r"state_out has an array of shape \(2, 3\)"):
         sim.step_warp((q, qd), u, (wp.zeros((2, 3), dtype=wp.float32, device="cpu"), qd))
 
 
-def test_callers_treatment_of_subnormals_matters_neither_way(laikago):
-    """Kernels take subnormal numbers as zero, for speed, and leave the caller's setting as it was."""
+def test_subnormal_setting_of_the_caller_has_no_effect_and_is_kept(laikago):
+    """Kernels flush subnormal numbers to zero, for speed, and restore the caller's setting."""
     sim = simulator(laikago, 2, "float32", dt=1e-3, threads=2)
     results = []
     for flush in (False, True):

@@ -1,4 +1,4 @@
-"""Impacts and rest against closed forms: bounces, momentum, piles, shapes that come to lie, limits, full lists.
+"""Impacts and resting contacts against closed forms: bounces, momentum, stacks, resting shapes, limits, full lists.
 
 Everything runs in float64 in one model (contact_room.py), except the box stack and the contact list.
 """
@@ -19,13 +19,13 @@ NO_GRAVITY = [0.0, 0.0, 0.0]
 
 
 def bounce(height, e, h, mass, cfm, steps):
-    """Heights of a ball above the floor in semi-implicit Euler: what the contact model promises, row by row."""
+    """Heights of a ball above the floor in semi-implicit Euler, as defined by the contact model."""
     z, v, heights = height, 0.0, [height]
     for _ in range(steps):
         free = v - G * h
         if z < 0:
             bias, soft = 0.2 * z / h, cfm
-            if v < -0.05 and e * v < bias:  # a bounce is not softened
+            if v < -0.05 and e * v < bias:  # cfm does not apply to a bounce
                 bias, soft = e * v, 0.0
             free -= min(free + bias, 0.0) / (1 + mass * soft)
         v, z = free, z + h * free
@@ -45,7 +45,7 @@ def test_ball_follows_the_discrete_bounce_law(cfm):
 
 
 def apexes(room, e, **params):
-    """Heights that the ball reaches after its first impact from 1 m."""
+    """Heights that the ball reaches after its first impact, dropped from 1 m."""
     room.place("ball", pos=[0, 0, 1.1])
     room.run(9000, restitution=e, **params)
     z = room.at("ball")[..., 2] - 0.1
@@ -56,7 +56,7 @@ def apexes(room, e, **params):
 def test_bounce_height_is_restitution_squared():
     e = np.array([0.2, 0.4, 0.6, 0.8, 1.0])
     top = apexes(Room(5, dt=1e-4, cfm=0.0), e)
-    # a step of 0.1 ms at 4.4 m/s: the impact is up to 0.44 mm late
+    # a step of 0.1 ms at 4.4 m/s: the impact is detected up to 0.44 mm late
     np.testing.assert_allclose(top, e**2, rtol=0, atol=1e-3)
 
 
@@ -69,27 +69,27 @@ def test_bounce_height_does_not_depend_on_mass():
 
 
 def test_slow_impacts_do_not_bounce():
-    """Below the threshold of 0.05 m/s, here dropped from 0.1 mm; nor does a ball that lies there."""
+    """Below the threshold of 0.05 m/s, here dropped from 0.1 mm; a resting ball does not bounce either."""
     room = Room(2)
     room.place("ball", pos=[[4, 0, 0.1001], [4, 0, 0.1]])
     room.run(1000, restitution=1.0)
     speed, z = room.speed("ball")[..., 2], room.at("ball")[..., 2] - 0.1
-    # what is pushed out of the floor rises by erp depth / h, not by e v
+    # a ball that is pushed out of the floor rises with erp depth / h, not with e v
     assert speed[:, 0].max() < 0.2 * np.abs(z[:, 0].min()) / H + 1e-12
     assert np.abs(speed[-500:]).max() < 1e-6
     np.testing.assert_allclose(z[-1], -rest_depth(FREE["ball"][0] * G), rtol=1e-6)
 
 
 def momenta(velocity_a, velocity_b, offset):
-    """Total momentum and angular momentum of the two balls, (n, 3) each; offset from the first to the second."""
+    """Total linear and angular momentum of the two balls, (n, 3) each; offset: from the first to the second."""
     (ma, ia, _), (mb, ib, _) = FREE["ball"], FREE["heavy ball"]
     p = ma * velocity_a[:, :3] + mb * velocity_b[:, :3]
     spin = ia[0] * velocity_a[:, 3:] + ib[0] * velocity_b[:, 3:]
     return p, spin + np.cross(offset, mb * velocity_b[:, :3])
 
 
-def test_two_balls_share_momentum_and_separate_with_restitution():
-    """Straight and oblique hits with friction: momentum and its moment to rounding, restitution along the normal."""
+def test_two_balls_conserve_momentum_and_separate_with_restitution():
+    """Central and oblique hits with friction: both momenta to rounding, restitution along the normal."""
     rng = np.random.default_rng(0)
     n = 32
     e = rng.uniform(0, 1, n)
@@ -111,8 +111,8 @@ def test_two_balls_share_momentum_and_separate_with_restitution():
     np.testing.assert_allclose(separation, np.maximum(-e * approach, push), rtol=1e-9)
 
 
-def test_collision_inside_one_tree_keeps_its_momentum():
-    """Two carts that graze each other on two tracks of one free rail: the hit turns the rail, and all is internal."""
+def test_collision_inside_one_tree_conserves_its_momentum():
+    """Two carts graze each other on two tracks of one free rail: the hit turns the rail; all forces are internal."""
     room = Room(cfm=0.0)
     q, v = room.model.joint_q("cart2").start, room.model.joint_v("cart1").start
     ahead = np.sqrt(0.195**2 - 0.1**2)  # the tracks are 0.1 m apart; 5 mm deep
@@ -129,19 +129,19 @@ def test_collision_inside_one_tree_keeps_its_momentum():
         for i in links:
             p += room.model.mass[i] * linear[i] @ qd
             spin += np.cross(origin[i], room.model.mass[i] * linear[i] @ qd)
-            spin += room.model.inertia[i][0, 0] * angular[i] @ qd  # all are multiples of the identity
+            spin += room.model.inertia[i][0, 0] * angular[i] @ qd  # all inertias are multiples of the identity
         totals.append(np.append(p, spin))
     np.testing.assert_allclose(totals[1], totals[0], rtol=0, atol=1e-12)
     assert abs(room.qds[1, 0, room.model.joint_v("rail")][3:]).max() > 0.01  # the hit turns the rail
-    # both stand on the rail, so their relative motion along the line of centres is that of the tracks
+    # both are on the rail, so their relative motion along the line of centres is that of the tracks
     one, two = linear[links[1]] @ room.qds[1, 0].numpy(), linear[links[2]] @ room.qds[1, 0].numpy()
     normal = (origin[links[2]] - origin[links[1]]) / 0.195
     approach = -3.0 * ahead / 0.195
     assert (two - one) @ normal == pytest.approx(max(-0.6 * approach, 0.2 * 0.005 / H), rel=1e-9)
 
 
-def test_world_may_stand_first_or_second_in_a_pair():
-    """A ball on the world's box and a box on the world's ball bounce alike: up, with their restitution."""
+def test_world_may_be_first_or_second_in_a_pair():
+    """A ball on a world box and a box on a world ball both bounce up, with their restitution."""
     room = Room(cfm=0.0)
     room.place("ball", pos=[0.1, 0.2, 20.6 - 1e-4], velocity=[0, 0, -1])
     room.place("brick", pos=[0, 0, 30.55 - 1e-4], velocity=[0, 0, -1])
@@ -150,7 +150,7 @@ def test_world_may_stand_first_or_second_in_a_pair():
     np.testing.assert_allclose(room.speed("brick")[1, 0], [0, 0, 0.7, 0, 0, 0], atol=1e-12)
 
 
-RESTS = {  # body: how it is dropped, and the heights at which it can lie
+RESTS = {  # body: initial orientation, and possible heights at rest
     "capsule": (turn([1, 0.3, 0], 1.2), [0.05]),
     "cylinder": (turn([1, 0.3, 0], 0.1), [0.15]),
     "hull": (turn([1, 0.3, 0], 0.3), [0.1]),
@@ -159,14 +159,14 @@ RESTS = {  # body: how it is dropped, and the heights at which it can lie
 
 
 def test_every_shape_comes_to_rest_on_its_side_or_base():
-    """Dropped askew (the brick on a corner) from 10 cm: after 4 s each lies still, as deep as its weight says."""
+    """Dropped tilted (the brick on a corner) from 10 cm: after 4 s each is at rest, at the depth of its weight."""
     room = Room()
     for body, (quat, _) in RESTS.items():
         room.place(body, pos=[0, 0, 0.35], quat=quat)
     room.run(4000, friction=0.5)
     for body, (_, heights) in RESTS.items():
         end = room.at(body)[-1, 0]
-        # a standing cylinder has five points, more than 50 sweeps can settle: it trembles by some micrometres
+        # a standing cylinder has five points, too many for 50 sweeps to converge: it trembles by some micrometres
         assert np.abs(room.speed(body)[-500:]).max() < (1e-2 if body == "cylinder" else 1e-3), body
         assert np.abs(room.at(body)[-500:] - room.at(body)[-1]).max() < 1e-4, body
         assert np.abs(end[2] - np.array(heights)).min() < 1e-5, (body, end)
@@ -184,26 +184,26 @@ def test_lying_cylinder_rolls_and_standing_hull_stays():
     start = [12, 0, 0.1 - rest_depth(FREE["hull"][0] * G / 4)]
     room.place("hull", pos=start)
     room.run(1000, friction=0.5)
-    # rolling costs nothing: 1 m/s x 0.5 s, less a settling of micrometres
+    # rolling is lossless: 1 m/s x 0.5 s, up to micrometres of settling
     np.testing.assert_allclose(room.at("cylinder")[-1, 0, :2], [0.5, 0], atol=1e-4)
     np.testing.assert_allclose(room.at("hull")[-1, 0], [*start, *UP], atol=1e-7)
     assert HULL[:, 2].min() == -0.1
 
 
 def test_limit_holds_against_a_drive_that_pushes_into_it():
-    """At rest the limit carries the drive's torque: its violation is that of a contact with this force."""
+    """At rest the limit carries the drive's torque: it is violated like a contact with this force."""
     room = Room(3)
     room.u = torch.tensor([[2.0, 60.0], [-2.0, -1000.0], [0.2, 0.0]]).double()  # N are clipped to 50
     room.run(2000)
-    torque = np.array([80.0, -80.0])  # kp (2 - q) is beyond the effort limit of 80 N m
+    torque = np.array([80.0, -80.0])  # kp (2 - q) exceeds the effort limit of 80 N m
     limit = np.array([0.3, -0.5])
     np.testing.assert_allclose(room.at("arm")[-1, :2, 0], limit + rest_depth(torque), rtol=0, atol=1e-9)
     np.testing.assert_allclose(room.at("piston")[-1, :2, 0], limit + rest_depth(np.array([50.0, -50.0])), atol=1e-9)
-    # on the way in, a step of the speed at impact is the most that it overshoots
+    # at impact it overshoots by at most one step at its speed
     for joint in ("arm", "piston"):
         beyond = np.maximum(room.at(joint)[:, :2, 0] - 0.3, -0.5 - room.at(joint)[:, :2, 0])
         assert beyond.max() < H * np.abs(room.speed(joint)).max() + 1e-5
-    assert room.at("arm")[-1, 2, 0] == pytest.approx(0.2, abs=1e-6)  # and lets go of what is inside
+    assert room.at("arm")[-1, 2, 0] == pytest.approx(0.2, abs=1e-6)  # no effect inside the limits
 
 
 def test_stack_of_three_boxes_stays_up():
@@ -215,7 +215,7 @@ def test_stack_of_three_boxes_stays_up():
     start = q[0].numpy().reshape(3, 7)
     assert np.abs(end[:, :3] - start[:, :3]).max() < 1e-4
     assert np.abs(end[:, 3:6]).max() < 1e-4
-    # the stack leans on nothing: boxes 1, 2, 3 carry 3, 2, 1 weights, each on four corners
+    # the contacts below boxes 1, 2, 3 carry 3, 2, 1 weights, each on four corners
     sunk = np.cumsum([rest_depth(weights * G / 4) for weights in (3, 2, 1)])
     np.testing.assert_allclose(start[:, 2] - end[:, 2], sunk, rtol=0, atol=2e-6)
 
@@ -225,7 +225,7 @@ def test_full_contact_list_keeps_the_deepest_and_counts_the_rest():
     sim = wa.Simulator(model, 2, device="cpu", dtype="float64", max_contacts=4)
     q, qd = sim.initial_state()
     quat = turn([1, 2, 0.5], 0.4)
-    q[0] = torch.tensor([0, 0, -0.5, *quat])  # all eight corners are under the floor, no two equally deep
+    q[0] = torch.tensor([0, 0, -0.5, *quat])  # all eight corners are below the floor, at different depths
     found = sim.contacts(q, qd)
     corners = np.array([[x, y, z] for x in (-0.1, 0.1) for y in (-0.1, 0.1) for z in (-0.1, 0.1)])
     depths = np.sort(0.5 - rotate(np.tile(quat, (8, 1)), corners)[:, 2])[::-1]
@@ -242,7 +242,7 @@ KINDS = {ShapeType.SPHERE: [0.1, 0, 0], ShapeType.CAPSULE: [0.1, 0.1, 0], ShapeT
 
 
 def test_every_moving_shape_rests_on_every_shape_of_the_world():
-    """Nine towers in one environment, so that the world's shape stands first in some pairs and second in others."""
+    """Nine towers in one environment, so that the world's shape is first in some pairs and second in others."""
     bodies, shapes, pairs = [], [], []
     for k, (below, above) in enumerate(product(KINDS, KINDS)):
         lift = Body(f"b{k}", WORLD, f"j{k}", JointType.PRISMATIC, pos=np.array([k, 0.0, 0.45]), mass=1.0)

@@ -1,8 +1,8 @@
 """Forward dynamics, mass matrix and link poses of whole batches, against Pinocchio (URDF) and MuJoCo (MJCF).
 
-An error is relative to the largest number of the robot's whole batch: accelerations of a light hand are a thousand
-times those of the trunk, and both come out of the same sums. Measured, forward dynamics of the robots below are within
-5e-14 in float64 and within 4e-6 in float32.
+Errors are relative to the largest number in the robot's whole batch: accelerations of a light hand are a thousand times
+those of the trunk, and both result from the same sums. Measured errors of forward dynamics for the robots below are at
+most 5e-14 in float64 and 4e-6 in float32.
 """
 
 import mujoco
@@ -20,7 +20,7 @@ from warp_articulated.model import NV, JointType
 STATES = 50
 TOLERANCE = {"float64": 1e-9, "float32": 1e-4}
 
-# file: is its root free? Arms, quadrupeds, humanoids, wheels; ball joints in pybullet's humanoid.
+# file: whether its root is free. Arms, quadrupeds, humanoids, wheels; ball joints in pybullet's humanoid.
 ROBOTS = {
     pybullet_robot("kuka_iiwa/model.urdf"): False,
     pybullet_robot("franka_panda/panda.urdf"): False,
@@ -41,12 +41,12 @@ ROBOTS = {
     example_robot("pr2"): False,
     example_robot("talos_reduced"): True,
 }
-WITH_ARMATURE = {"icub"}  # its file has joints of 2e-12 kg m^2, which no simulator can move without their rotors
+WITH_ARMATURE = {"icub"}  # its file has joints of 2e-12 kg m^2, which no simulator can handle without rotor inertia
 GYMNASIUM = sorted(ASSETS.glob("*.xml"))
 
 
 def batch(model, dtype, own=STATES // 2):
-    """q, qd, tau and armature (STATES, ...) that `dtype` can hold; the model's own armature in the first `own`."""
+    """q, qd, tau and armature (STATES, ...), exact in `dtype`; the first `own` states have the model's armature."""
     rng = np.random.default_rng(0)
     q = np.array([random_q(model, rng) for _ in range(STATES)])
     qd, tau = rng.normal(size=(2, STATES, model.nv))
@@ -57,7 +57,7 @@ def batch(model, dtype, own=STATES // 2):
 
 
 def simulate(model, dtype, q, qd, tau, armature):
-    """Our forward dynamics, mass matrices, and rotations and origins of all links, in float64."""
+    """Our forward dynamics, mass matrices, and rotations and origins of all links, as float64."""
     sim = wa.Simulator(model, STATES, device="cpu", dtype=dtype)
     q, qd, tau = (torch.as_tensor(x).to(sim.dtype) for x in (q, qd, tau))
     params = {"armature": torch.as_tensor(armature)}
@@ -68,7 +68,7 @@ def simulate(model, dtype, q, qd, tau, armature):
 
 
 def check(ours, theirs, tolerance, what, least=0.0):
-    """least: what the error is relative to if all numbers are smaller."""
+    """Assert a relative error; least: lower bound of the reference magnitude."""
     error = np.abs(ours - theirs).max() / max(np.abs(theirs).max(), least)
     assert error < tolerance, f"{what}: relative error {error:.1e}"
 
@@ -88,21 +88,21 @@ def check_against_pinocchio(model, robots, dtype, tolerance=None, **options):
             )
         their_qdd, their_M, their_rotations, their_origins = map(np.array, zip(*expected))
         check(qdd[:, dofs], their_qdd[:, dofs], tolerance, "forward dynamics")
-        check(M[:, dofs], their_M[:, dofs], tolerance, "mass matrix")  # with the columns of other robots: zero
+        check(M[:, dofs], their_M[:, dofs], tolerance, "mass matrix")  # columns of other robots are zero
         check(rotations[:, links], their_rotations, tolerance, "rotations of links")
         check(origins[:, links], their_origins, tolerance, "origins of links", least=1.0)
 
 
 @pytest.mark.parametrize("dtype", TOLERANCE)
 @pytest.mark.parametrize("name", wa.scene_names())
-def test_scenes_move_as_pinocchios(name, dtype):
+def test_scenes_match_pinocchio(name, dtype):
     model = wa.load(name)
     check_against_pinocchio(model, scene_in_pinocchio(model), dtype)
 
 
 @pytest.mark.parametrize("dtype", TOLERANCE)
 @pytest.mark.parametrize("path", ROBOTS, ids=lambda path: path.stem)
-def test_robots_move_as_pinocchios(path, dtype):
+def test_robots_match_pinocchio(path, dtype):
     check_robot(path, dtype, own=0 if path.stem in WITH_ARMATURE else STATES // 2)
 
 
@@ -121,26 +121,26 @@ def zoo(tmp_path):
 
 @pytest.mark.parametrize("dtype", TOLERANCE)
 @pytest.mark.parametrize("path", GYMNASIUM, ids=lambda path: path.stem)
-def test_gymnasium_robots_move_as_mujocos(path, dtype):
+def test_gymnasium_robots_match_mujoco(path, dtype):
     check_against_mujoco(path, dtype)
 
 
-def test_every_joint_type_moves_as_mujocos(zoo):
+def test_every_joint_type_matches_mujoco(zoo):
     check_against_mujoco(zoo, "float64")
 
 
-def test_light_finger_far_from_the_base_keeps_its_digits_in_single_precision(zoo):
-    # about the tree's origin, instead of the link's, the articulated inertia would lose eps m r^2 / I: 1.2e-4 here
+def test_light_finger_far_from_the_base_is_accurate_in_float32(zoo):
+    # about the tree's origin instead of the link's, the articulated inertia would lose eps m r^2 / I: 1.2e-4 here
     check_against_mujoco(zoo, "float32")
 
 
-def test_joint_of_almost_no_inertia_keeps_its_digits():
-    # a joint of 2e-12 kg m^2: 7e-8 measured, where Pinocchio itself is 9e-9 off a solution in 40 digits
+def test_joint_of_almost_no_inertia_is_accurate():
+    # a joint of 2e-12 kg m^2: 7e-8 measured, while Pinocchio differs by 9e-9 from a solution with 40 digits
     check_robot(example_robot("icub"), "float64", own=STATES, tolerance=2e-7)
 
 
 def check_against_mujoco(path, dtype):
-    """Inertia and bias forces alone: what else acts on the joints is switched off there and not part of tau here."""
+    """Inertia and bias forces only: all other joint forces are disabled in MuJoCo and not part of tau here."""
     tolerance = TOLERANCE[dtype]
     model, m = load(path)
     bits = mujoco.mjtDisableBit

@@ -1,4 +1,4 @@
-"""Log-Cholesky coordinates: there and back, and any numbers are a body that could exist."""
+"""Log-Cholesky coordinates: round trip, and any coordinates give a physically valid body."""
 
 import numpy as np
 import pytest
@@ -7,14 +7,14 @@ import torch
 import warp_articulated as wa
 
 
-def test_coordinates_of_a_robot_lead_back_to_it():
+def test_round_trip_of_a_robot():
     model = wa.load("laikago_feet")
     body = [torch.tensor(x) for x in (model.mass, model.com, model.inertia)]
     for before, after in zip(body, wa.from_log_cholesky(wa.log_cholesky(*body))):
         assert torch.allclose(before, after, rtol=1e-12, atol=1e-14)
 
 
-def test_any_numbers_are_a_possible_body():
+def test_any_coordinates_give_a_valid_body():
     x = 2.0 * torch.randn(100, 10, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     mass, _, inertia = wa.from_log_cholesky(x)
     moments = torch.linalg.eigvalsh(inertia)
@@ -22,8 +22,8 @@ def test_any_numbers_are_a_possible_body():
     assert (moments[:, 0] + moments[:, 1] >= moments[:, 2] * (1 - 1e-9)).all()
 
 
-def test_they_are_the_factor_of_the_pseudo_inertia():
-    """Against the definition: U U^T = [[S, h], [h^T, m]] with the moments of a cloud of points."""
+def test_coordinates_are_the_cholesky_factor_of_the_pseudo_inertia():
+    """Against the definition: U U^T = [[S, h], [h^T, m]] with the moments of a point cloud."""
     chance = np.random.default_rng(1)
     points, masses = chance.normal(size=(20, 3)), chance.uniform(0.1, 1.0, 20)
     whole = np.c_[points, np.ones(20)]
@@ -38,7 +38,7 @@ def test_they_are_the_factor_of_the_pseudo_inertia():
     np.testing.assert_allclose(U @ U.T, pseudo_inertia, rtol=1e-12, atol=1e-12)
 
 
-def test_an_impossible_body_is_named():
+def test_invalid_body_is_named():
     inertia = torch.eye(3, dtype=torch.float64).repeat(3, 1, 1)
     mass, com = torch.ones(3, dtype=torch.float64), torch.zeros(3, 3, dtype=torch.float64)
     inertia[1, 0, 0] = 2.5

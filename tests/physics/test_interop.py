@@ -1,4 +1,4 @@
-"""Arrays of other libraries go in as they lie in memory and come out without a copy."""
+"""Arrays of other libraries are exchanged without copies."""
 
 import numpy as np
 import pytest
@@ -14,7 +14,7 @@ def sim():
 
 
 class Foreign:
-    """An array that knows nothing but DLPack, like those of JAX or CuPy."""
+    """An array that only supports DLPack, like those of JAX or CuPy."""
 
     def __init__(self, array):
         self.array = array
@@ -38,13 +38,13 @@ def test_states_and_controls_of_other_libraries(sim, kind):
     assert torch.equal(sim.link_poses(q), sim.link_poses(kind(q)))
 
 
-def test_a_read_only_array_is_taken(sim):
+def test_read_only_arrays_are_accepted(sim):
     q, qd = (x.numpy() for x in sim.initial_state())
     q.setflags(write=False)
     assert sim.step(q, qd)[0].isfinite().all()
 
 
-def test_results_are_seen_by_others_without_a_copy(sim):
+def test_results_are_shared_without_a_copy(sim):
     q, _ = sim.step(*sim.initial_state())
     assert np.from_dlpack(q).ctypes.data == q.data_ptr()
     assert q.numpy().ctypes.data == q.data_ptr()
@@ -58,7 +58,7 @@ def test_parameters_as_numpy(sim):
     assert torch.equal(found[1], sim.step(q, qd, params={"mass": torch.tensor(mass)})[1])
 
 
-def test_another_precision_is_told(sim):
+def test_wrong_precision_is_an_error(sim):
     q, qd = sim.initial_state()
     with pytest.raises(TypeError, match=r"q is float64; this simulator computes in float32: convert it\."):
         sim.step(q.numpy().astype(float), qd)

@@ -1,6 +1,6 @@
-"""Motion over time: MuJoCo's trajectories, conserved quantities, closed forms of joint forces.
+"""Motion over time: MuJoCo trajectories, conserved quantities, closed forms of joint forces.
 
-"Exact" closed forms are compared at 1e-12 in float64: a few dozen roundings of numbers near one.
+Exact closed forms are compared at 1e-12 in float64: a few dozen rounding errors of numbers near one.
 """
 
 from dataclasses import replace
@@ -24,7 +24,7 @@ def free_body(com=(0.0, 0.0, 0.0)):
 
 
 def column(*values):
-    """One number per environment, as a state or control of one entry."""
+    """One number per environment, as a state or control of size one."""
     return torch.tensor(values, dtype=torch.float64)[:, None]
 
 
@@ -35,11 +35,11 @@ def run(sim, q, qd, steps, u=None):
     return qs.numpy(), qds.numpy()
 
 
-# -- trajectories of MuJoCo, whose Euler integrator is ours: semi-implicit, joint damping implicit, rotations exact
+# -- MuJoCo trajectories; its Euler integrator is like ours: semi-implicit, implicit joint damping, exact rotations
 
 
 def mujoco_trajectory(m, qpos, qvel, forces):
-    """Our q and qd (steps + 1, n) of MuJoCo's run without constraints; forces (steps, nv) are joint forces."""
+    """q and qd (steps + 1, n), in our convention, of a MuJoCo run without constraints; forces: joints (steps, nv)."""
     m.opt.integrator = mujoco.mjtIntegrator.mjINT_EULER
     m.opt.disableflags |= mujoco.mjtDisableBit.mjDSBL_CONSTRAINT | mujoco.mjtDisableBit.mjDSBL_ACTUATION
     data = mujoco.MjData(m)
@@ -52,7 +52,7 @@ def mujoco_trajectory(m, qpos, qvel, forces):
     return map(np.array, zip(*states))
 
 
-def test_ant_in_the_air_moves_as_mujocos():
+def test_ant_in_the_air_matches_mujoco():
     model, m = load(ASSETS / "ant.xml")
     no_pairs = {key: getattr(model, key)[:0] for key in ("pairs", "pair_friction", "pair_restitution")}
     free = np.full(model.nv, np.inf)
@@ -71,15 +71,15 @@ def test_ant_in_the_air_moves_as_mujocos():
     start = [torch.as_tensor(x[:1]) for x in (theirs_q, theirs_qd)]
     qs, qds = sim.rollout(*start, torch.as_tensor(u)[:, None])
     moved = np.ptp(theirs_q, axis=0)
-    assert moved[3:7].max() > 0.3 and moved[7:].min() > 0.3  # it turns and every joint bends, besides falling
-    # the same scheme, so only roundings differ: 4e-15 after 300 steps. Armature and damping keep them from growing;
-    # a change of 1e-8 in damping, armature or one inertia is 1e-8 here
+    assert moved[3:7].max() > 0.3 and moved[7:].min() > 0.3  # it rotates and every joint bends while it falls
+    # the same scheme, so only rounding differs: 4e-15 after 300 steps. Armature and damping keep it from growing;
+    # a change of 1e-8 in damping, armature or one inertia gives a difference of 1e-8 here
     np.testing.assert_allclose(same_sign(model, qs[:, 0].numpy(), theirs_q), theirs_q, rtol=0, atol=1e-12)
     np.testing.assert_allclose(qds[:, 0].numpy(), theirs_qd, rtol=0, atol=1e-12)
 
 
 def same_sign(model, q, like):
-    """Quaternions of q with the sign that those of `like` have."""
+    """q with the quaternion signs of `like`."""
     q = q.copy()
     for i in range(model.num_links):
         kind, at = model.joint_type[i], model.q_start[i]
@@ -101,7 +101,7 @@ BALL_MJCF = """<compiler angle="radian" eulerseq="XYZ"/><worldbody>
     <inertial pos="0.1 0 -0.4" mass="1.5" fullinertia="0.02 0.03 0.04 0.002 0.001 -0.003"/></body></worldbody>"""
 
 
-def test_pendulum_on_a_ball_joint_moves_as_mujocos(tmp_path):
+def test_pendulum_on_a_ball_joint_matches_mujoco(tmp_path):
     (tmp_path / "ball.urdf").write_text(BALL_URDF)
     model = load_urdf(tmp_path / "ball.urdf")
     m = mujoco.MjModel.from_xml_path(str(write(tmp_path, BALL_MJCF)))
@@ -112,7 +112,7 @@ def test_pendulum_on_a_ball_joint_moves_as_mujocos(tmp_path):
     sim = simulator(model, dt=dt)
     assert model.nu == 0
     qs, qds = run(sim, torch.as_tensor(theirs_q[:1]), torch.as_tensor(theirs_qd[:1]), steps)
-    # the same scheme here too: roundings of 500 steps, measured 9e-15. MuJoCo's default gravity is ours
+    # the same scheme again: rounding of 500 steps, measured 9e-15. MuJoCo's default gravity is the same as ours
     np.testing.assert_allclose(same_sign(model, qs[:, 0], theirs_q), theirs_q, rtol=0, atol=1e-12)
     np.testing.assert_allclose(qds[:, 0], theirs_qd, rtol=0, atol=1e-12)
 
@@ -121,7 +121,7 @@ def test_pendulum_on_a_ball_joint_moves_as_mujocos(tmp_path):
 
 
 def energy(sim, qs, qds):
-    """Of every state of environment 0, J."""
+    """Energy of every state of environment 0, J."""
     model, energies = sim.model, []
     for q, qd in zip(qs[:, 0], qds[:, 0]):
         M = sim.mass_matrix(torch.as_tensor(q)[None])[0].numpy()
@@ -136,19 +136,19 @@ def undamped(name):
     return replace(model, damping=np.zeros(model.nv))
 
 
-def test_energy_error_of_a_double_pendulum_is_of_first_order():
+def test_energy_error_of_a_double_pendulum_is_first_order():
     errors = []
     for dt in (2e-3, 1e-3, 5e-4):
         sim = simulator(undamped("double_pendulum"), dt=dt)
         qs, qds = run(sim, *sim.initial_state(), round(1.0 / dt))
         energies = energy(sim, qs[:: round(0.02 / dt)], qds[:: round(0.02 / dt)])
         errors.append(np.abs(energies - energies[0]).max())
-    # halving dt halves the error, up to the next order
+    # halving dt halves the error, up to higher orders
     np.testing.assert_allclose(np.divide(errors[:-1], errors[1:]), 2.0, rtol=0.1)
 
 
 def test_energy_of_a_pendulum_oscillates_but_does_not_drift():
-    """Its inertia is constant, so that semi-implicit Euler is symplectic; with more joints only the order holds."""
+    """Its inertia is constant, so semi-implicit Euler is symplectic; with more joints only the order holds."""
     sim = simulator(undamped("pendulum1"), dt=2e-3)
     qs, qds = run(sim, *sim.initial_state(), 20_000)
     error = np.abs(energy(sim, qs[::10], qds[::10]) - energy(sim, qs[:1], qds[:1]))
@@ -156,7 +156,7 @@ def test_energy_of_a_pendulum_oscillates_but_does_not_drift():
 
 
 def momenta(model, qs, qds):
-    """Linear momentum, and angular momentum about the com, (steps + 1, 3) each, of a free body, in world axes."""
+    """Linear momentum and angular momentum about the com of a free body, in world axes, (steps + 1, 3) each."""
     linear, angular = [], []
     for q, qd in zip(qs[:, 0], qds[:, 0]):
         R, _ = link_transforms(model, q)
@@ -172,7 +172,7 @@ def spin(model, dt):
     return momenta(model, *run(sim, q, qd, round(1.0 / dt)))
 
 
-def test_free_body_keeps_its_linear_momentum_exactly_and_angular_momentum_to_first_order():
+def test_free_body_conserves_linear_momentum_exactly_and_angular_momentum_to_first_order():
     errors = []
     for dt in (4e-3, 2e-3, 1e-3):
         linear, angular = spin(free_body(), dt)
@@ -182,7 +182,7 @@ def test_free_body_keeps_its_linear_momentum_exactly_and_angular_momentum_to_fir
     assert errors[-1] < 0.01 * np.abs(angular[0]).max()
 
 
-def test_both_momenta_are_of_first_order_if_the_com_is_not_the_origin():
+def test_both_momentum_errors_are_first_order_if_the_com_is_not_the_origin():
     errors = []
     for dt in (4e-3, 2e-3, 1e-3):
         both = spin(free_body(com=(0.1, -0.05, 0.2)), dt)
@@ -240,7 +240,7 @@ def test_velocity_drive_reaches_its_speed():
     np.testing.assert_allclose(qds[-1], 3.0, rtol=1e-9)
 
 
-def test_drives_of_enormous_gain_stay_stable():
+def test_drives_with_very_high_gains_are_stable():
     robot = wa.load("double_pendulum")
     drives = [Drive(name, DriveType.POSITION, kp=1e9, kd=1e3) for name in robot.joint_names]
     model = replace(
@@ -263,7 +263,7 @@ def test_joint_limit_stops_a_falling_pendulum():
     qs, qds = run(sim, *sim.initial_state(), 3000)
     q, qd = qs[:, 0, 0], qds[:, 0, 0]
     assert q[100] > 0.01  # it fell
-    # one step of the fastest motion beyond the limit, as it is seen only then
+    # at most one step at the highest speed beyond the limit, because it is detected only then
     assert limit < q.max() < limit + 1.01 * dt * qd.max()
     assert abs(q[-1] - limit) < 1e-5 and abs(qd[-1]) < 1e-5
 
@@ -280,7 +280,7 @@ def test_dry_friction_holds_a_joint_below_its_breakaway_torque():
     np.testing.assert_allclose(qs[-1, :2, 0], 0.0, atol=1e-14)
 
 
-def test_dry_friction_slows_a_joint_down_evenly_and_stops_it():
+def test_dry_friction_decelerates_a_joint_uniformly_and_stops_it():
     loss = 2.0
     sim = simulator(hinge(frictionloss=loss), 2)
     q, _ = sim.initial_state()

@@ -1,4 +1,4 @@
-"""What a simulator does as a Python object: threads, copies, lifetime, parameters changed behind its back."""
+"""The simulator as a Python object: threads, copies, lifetime, parameters changed in place."""
 
 import copy
 import gc
@@ -18,7 +18,7 @@ from test_gradient_torch import toy_inputs
 import warp_articulated as wa
 
 
-def test_threads_that_share_a_simulator_get_their_own_gradients():
+def test_threads_that_share_a_simulator_get_correct_gradients():
     sim, q, qd, u = toy_inputs(2, steps=50)
 
     def gradient(k):
@@ -44,8 +44,8 @@ def test_simulator_and_trajectory_are_freed_after_a_backward_pass():
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
-def test_a_forked_process_can_go_on_with_a_simulator():
-    """In a process of its own: pytest's has threads of other tests."""
+def test_forked_process_can_use_a_simulator():
+    """In a separate process, because pytest's has threads of other tests."""
     code = (
         "import multiprocessing as mp, warp_articulated as wa\n"
         "sim = wa.Simulator(wa.load('laikago_feet'), 4, threads=2)\n"
@@ -59,7 +59,7 @@ def test_a_forked_process_can_go_on_with_a_simulator():
     subprocess.run([sys.executable, "-c", code], check=True, timeout=120)
 
 
-def test_copies_and_pickles_simulate_the_same():
+def test_copies_and_pickles_give_the_same_results():
     sim, q, qd, u = toy_inputs(2)
     sim = wa.Simulator(sim.model, 2, device="cpu", dtype="float64", dt=1e-3, erp=0.1, friction="pyramid", threads=1)
     expected = sim.step(q, qd, u[0])
@@ -69,7 +69,7 @@ def test_copies_and_pickles_simulate_the_same():
 
 def test_default_parameters_cannot_be_changed_in_place():
     sim, q, qd, u = toy_inputs(2)
-    sim.params["friction"][0] = 0.3  # would be that of all environments
+    sim.params["friction"][0] = 0.3  # it is shared by all environments
     with pytest.raises(RuntimeError, match="changed in place"):
         sim.step(q, qd, u[0])
 
@@ -93,7 +93,7 @@ def test_numpy_parameters_may_change_before_the_backward_pass():
         ("friction", 1j, "must be a tensor or numbers"),
     ],
 )
-def test_impossible_parameters_are_refused(name, value, message):
+def test_invalid_parameters_are_errors(name, value, message):
     sim = small_simulator(wa.load("laikago_feet"), 1, validate=True)
     if name == "lower":
         value = torch.where(sim.params["lower"].isfinite(), sim.params["upper"] + value, sim.params["lower"])

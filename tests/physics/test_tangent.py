@@ -1,4 +1,4 @@
-"""Steps in the tangent space of positions and back, against MuJoCo and against differences."""
+"""retract and difference of positions, against MuJoCo and against finite differences."""
 
 import mujoco
 import numpy as np
@@ -22,7 +22,7 @@ XML = """
     <body pos="0 1 0"><joint type="slide"/><geom size="0.1"/></body>
   </worldbody>
 </mujoco>"""
-TURNS = ((3, 3), (7, 6))  # where a quaternion begins in q, and an angular velocity in qd
+TURNS = ((3, 3), (7, 6))  # start of a quaternion in q, and of an angular velocity in qd
 
 
 @pytest.fixture(scope="module")
@@ -40,7 +40,7 @@ def positions(model, n, seed):
 
 
 def moved_by_mujoco(model, q, d):
-    """mj_integratePos, which has quaternions as wxyz and turns in the body's axes; ours are those of the parent."""
+    """mj_integratePos, which uses wxyz and rotations in body axes; ours are in the parent's axes."""
     m = mujoco.MjModel.from_xml_string(XML)
     qpos, local = q.copy(), d.copy()
     for k, j in TURNS:
@@ -53,23 +53,23 @@ def moved_by_mujoco(model, q, d):
 
 
 @pytest.mark.parametrize("size", [0.0, 1e-9, 1e-3, 1.0])
-def test_retract_is_mujocos_step_of_positions(mixed, size):
+def test_retract_matches_mujoco(mixed, size):
     q, d = positions(mixed, 5, 0), size * np.random.default_rng(1).normal(size=(5, mixed.nv))
     ours = wa.retract(mixed, torch.tensor(q), torch.tensor(d)).numpy()
     theirs = np.array([moved_by_mujoco(mixed, *row) for row in zip(q, d)])
-    assert np.abs(ours - theirs).max() < 1e-14  # both round a dozen operations on numbers of about one
+    assert np.abs(ours - theirs).max() < 1e-14  # rounding of a dozen operations on numbers near one
 
 
 @pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float64, 1e-13), (torch.float32, 3e-6)])
 @pytest.mark.parametrize("size", [0.0, 1e-6, 1e-2, 0.8])
-def test_difference_undoes_retract(mixed, dtype, tolerance, size):
+def test_difference_is_the_inverse_of_retract(mixed, dtype, tolerance, size):
     q = torch.tensor(positions(mixed, 20, 2), dtype=dtype)
     d = size * torch.rand(20, mixed.nv, generator=torch.Generator().manual_seed(0)).to(dtype)
     again = wa.difference(mixed, q, wa.retract(mixed, q, d))
     assert (again - d).abs().max() < tolerance  # rounding of q
 
 
-def test_the_same_rotation_with_the_other_sign_is_no_difference(mixed):
+def test_difference_of_opposite_quaternions_is_zero(mixed):
     q = torch.tensor(positions(mixed, 3, 3))
     other = q.clone()
     for k, _ in TURNS:
@@ -77,7 +77,7 @@ def test_the_same_rotation_with_the_other_sign_is_no_difference(mixed):
     assert wa.difference(mixed, q, other).abs().max() < 1e-15
 
 
-def test_both_can_be_differentiated_also_at_no_motion(mixed):
+def test_both_are_differentiable_also_at_zero(mixed):
     q = torch.tensor(positions(mixed, 2, 4))
     for size in (0.0, 0.5):
         d = (size * torch.ones(2, mixed.nv, dtype=q.dtype)).requires_grad_()
@@ -87,7 +87,7 @@ def test_both_can_be_differentiated_also_at_no_motion(mixed):
             assert torch.autograd.gradcheck(lambda e: wa.difference(mixed, q, e), end)
         there_and_back = wa.difference(mixed, q, wa.retract(mixed, q, d))
         (slope,) = torch.autograd.grad(there_and_back.sum(), d)
-        assert torch.allclose(slope, torch.ones_like(slope), atol=1e-9)  # the two are inverse to each other
+        assert torch.allclose(slope, torch.ones_like(slope), atol=1e-9)  # they are inverse to each other
 
 
 def test_leading_dimensions_broadcast(mixed):

@@ -1,4 +1,4 @@
-"""The environments in Gymnasium and rsl_rl: their checkers are content, and nothing is lost on the way."""
+"""The Gymnasium and rsl_rl adapters: their checkers pass, and results equal those of Env."""
 
 import subprocess
 import sys
@@ -31,16 +31,16 @@ def vector(task="Cartpole", num_envs=3, **options):
 # -- Gymnasium
 
 
-def test_gymnasiums_checker_is_content():
+def test_gymnasium_checker_passes():
     env = gymnasium.make("warp_articulated/Cartpole-v0").unwrapped
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         env_checker.check_env(env)
-    told = [str(w.message) for w in caught if issubclass(w.category, UserWarning)]
-    assert all("observation space" in text and "infinity" in text for text in told), told  # speeds have no bounds
+    texts = [str(w.message) for w in caught if issubclass(w.category, UserWarning)]
+    assert all("observation space" in text and "infinity" in text for text in texts), texts  # speeds are unbounded
 
 
-def test_the_checks_that_apply_to_batches_are_content():
+def test_gymnasium_checks_for_batches_pass():
     env = vector()
     env_checker.check_reset_seed_determinism(env)
     env_checker.check_reset_return_type(env)
@@ -64,7 +64,7 @@ def test_every_task_has_an_id():
     assert "PendulumReach3" in repr(env)
 
 
-def test_a_batch_is_what_the_environment_is():
+def test_vector_env_equals_env():
     env, plain = vector(), make("Cartpole", 3)
     observation, _ = env.reset(seed=5)
     assert np.array_equal(observation, plain.reset(5).numpy())
@@ -85,8 +85,8 @@ def test_a_batch_is_what_the_environment_is():
 
 
 @pytest.mark.parametrize("single", [False, True])
-def test_what_is_returned_may_be_written_into(single, monkeypatch):
-    """Even if a task observes the state itself."""
+def test_writing_into_returned_observations_does_not_change_the_state(single, monkeypatch):
+    """Even if a task's observation is the state itself."""
     batch = make("Cartpole", 1 if single else 3)
     monkeypatch.setattr(batch, "observe", lambda state: state.q)
     env = gym.SingleEnv(batch) if single else gym.VectorEnv(batch)
@@ -97,7 +97,7 @@ def test_what_is_returned_may_be_written_into(single, monkeypatch):
         assert torch.equal(batch.state.q, again)
 
 
-def test_part_of_a_batch_is_reset_by_a_mask():
+def test_reset_mask_resets_part_of_a_batch():
     env = vector()
     before, _ = env.reset(seed=0)
     after, _ = env.reset(options={"reset_mask": np.array([False, True, False])})
@@ -106,7 +106,7 @@ def test_part_of_a_batch_is_reset_by_a_mask():
     assert np.array_equal(seeded[0], before[0]) and np.array_equal(seeded[1:], env.reset(seed=7)[0][1:])
 
 
-def test_environments_that_nobody_seeds_differ():
+def test_unseeded_environments_differ():
     sync = vector(vectorization_mode="sync").reset()[0]
     singles = [gymnasium.make("warp_articulated/Cartpole-v0").reset()[0] for _ in range(2)]
     batches = [vector(num_envs=1).reset()[0][0] for _ in range(2)]
@@ -115,8 +115,8 @@ def test_environments_that_nobody_seeds_differ():
     assert np.array_equal(*same)
 
 
-def test_an_episode_may_begin_anew_in_the_step_after_its_end():
-    """The same as Gymnasium's own batch of single environments does."""
+def test_next_step_autoreset():
+    """Like Gymnasium's batch of single environments."""
     env = vector(episode_length=4, autoreset_mode="NextStep")
     assert env.metadata["autoreset_mode"] is AutoresetMode.NEXT_STEP
     plain = make("Cartpole", 3, episode_length=4)
@@ -128,12 +128,12 @@ def test_an_episode_may_begin_anew_in_the_step_after_its_end():
     last, step = env.step(action), plain.step(torch.as_tensor(action))
     assert last[3].all() and last[4] == {} and np.array_equal(last[0], step.final_observation.numpy())
     first = env.step(action)
-    assert np.array_equal(first[0], step.observation.numpy())  # the action did nothing
+    assert np.array_equal(first[0], step.observation.numpy())  # the action had no effect
     assert not first[1].any() and not first[2].any() and not first[3].any()
     assert np.array_equal(env.step(action)[0], plain.step(torch.as_tensor(action)).observation.numpy())
 
 
-def test_an_episode_may_wait_for_its_reset():
+def test_disabled_autoreset():
     env = vector(episode_length=2, autoreset_mode=AutoresetMode.DISABLED)
     env.reset(seed=0)
     action = np.zeros((3, 1), np.float32)
@@ -143,7 +143,7 @@ def test_an_episode_may_wait_for_its_reset():
     ended = env.step(action)[3]
     assert ended.tolist() == [False, True, True]
     with pytest.raises(
-        RuntimeError, match=r"Environment 1 has ended its episode; call reset with options={.reset_mask.: ...} for"
+        RuntimeError, match=r"episode of environment 1 has ended; call reset with options={.reset_mask.: ...} for"
     ):
         env.step(action)
     env.reset(options={"reset_mask": ended})
@@ -152,20 +152,20 @@ def test_an_episode_may_wait_for_its_reset():
     env.step(action)
 
 
-def test_wrappers_that_refuse_the_usual_mode_take_another_one():
+def test_wrapper_that_rejects_the_default_mode_accepts_next_step():
     wrapped = gymnasium.wrappers.vector.NormalizeObservation(vector(autoreset_mode="NextStep"))
     wrapped.reset(seed=0)
     assert np.isfinite(wrapped.step(np.zeros((3, 1), np.float32))[0]).all()
 
 
-def test_gymnasiums_wrappers_count_episodes():
+def test_gymnasium_wrapper_counts_episodes():
     env = gymnasium.wrappers.vector.RecordEpisodeStatistics(vector(episode_length=4, swing_up=True))
     env.reset(seed=0)
     infos = [env.step(np.zeros((3, 1), np.float32))[4] for _ in range(4)]
     assert infos[-1]["episode"]["l"].tolist() == [4, 4, 4] and infos[2] == {}
 
 
-def test_a_single_environment_waits_for_its_reset():
+def test_single_env_is_not_reset_automatically():
     env = gymnasium.make("warp_articulated/Cartpole-v0", episode_length=3, swing_up=True)
     env.reset(seed=1)
     steps = [env.step(np.ones(1, np.float32)) for _ in range(3)]
@@ -175,7 +175,7 @@ def test_a_single_environment_waits_for_its_reset():
     assert env.unwrapped.env.state.frame.item() == 0
 
 
-def test_a_single_environment_shows_itself():
+def test_single_env_renders():
     env = gymnasium.make("warp_articulated/Cartpole-v0", render_mode="rgb_array")
     env.reset(seed=0)
     first = env.render()
@@ -185,7 +185,7 @@ def test_a_single_environment_shows_itself():
     assert env.metadata["render_fps"] == 50
 
 
-def test_bad_input_is_refused_by_a_sentence():
+def test_bad_input_error_messages():
     with pytest.raises(ValueError, match="render_mode is 'human'; it must be 'rgb_array', or None"):
         gym.SingleEnv(make("Cartpole", 1), "human")
     env = vector()
@@ -198,7 +198,7 @@ def test_bad_input_is_refused_by_a_sentence():
         env.reset(options={"reset_mask": [1, 0, 0]})
     with pytest.raises(ValueError, match="autoreset_mode is 'never'; it must be one of 'NextStep'"):
         vector(autoreset_mode="never")
-    with pytest.raises(ValueError, match=r"env has 2 environments; a gymnasium\.Env is a single one"):
+    with pytest.raises(ValueError, match=r"env has 2 environments; a gymnasium\.Env must have exactly one"):
         gym.SingleEnv(make("Cartpole", 2))
 
 
@@ -215,7 +215,7 @@ SETTINGS = {
 }
 
 
-def test_rsl_rl_learns_in_it():
+def test_rsl_rl_runner_learns():
     torch.manual_seed(0)
     env = RslEnv(make("Cartpole", 4, dtype="float32"))
     runner = OnPolicyRunner(env, {**SETTINGS}, log_dir=None, device="cpu")
@@ -225,7 +225,7 @@ def test_rsl_rl_learns_in_it():
     assert not any(x.is_inference() for x in (env.env.state.q, env.env.state.frame, env.get_observations()["policy"]))
 
 
-def test_rsl_rl_gets_what_the_environment_says():
+def test_rsl_env_equals_env():
     env, plain = RslEnv(make("Cartpole", 3, episode_length=4)), make("Cartpole", 3, episode_length=4)
     assert torch.equal(env.get_observations()["policy"], plain.reset())
     assert (env.num_envs, env.num_actions, env.max_episode_length) == (3, 1, 4)
@@ -240,10 +240,10 @@ def test_rsl_rl_gets_what_the_environment_says():
     assert env.episode_length_buf.tolist() == [1, 2, 0] and observation.batch_size == (3,)
 
 
-# -- without them
+# -- without these packages
 
 
-def test_the_environments_need_neither_and_the_adapters_say_what_they_need():
+def test_env_needs_neither_package_and_adapters_name_the_missing_one():
     code = (
         "import sys; sys.modules['gymnasium'] = sys.modules['rsl_rl'] = None;"
         "import warp_articulated as wa; assert 'torch' not in sys.modules; assert 'rl' in dir(wa); wa.rl.Ant;"

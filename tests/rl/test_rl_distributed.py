@@ -1,4 +1,4 @@
-"""Several processes under torchrun: the same as one with all environments, and nothing is lost with a process."""
+"""Several processes under torchrun: same result as one process, and a killed process loses no progress."""
 
 import os
 import signal
@@ -9,7 +9,7 @@ import time
 import pytest
 import torch
 
-# double precision: the processes' sums are rounded otherwise than the one's, and weights must still agree
+# float64: sums over processes are rounded differently, and weights must still agree
 COMMON = ["Cartpole", "--algo", "shac", "--option", 'dtype="float64"', "--threads", "1", "--device", "cpu"]
 SMALL = ["--set", "num_envs=8", "--set", "horizon=8", "--set", "critic_epochs=2", "--checkpoint-every", "0"]
 SMALL += ["--set", "actor_hidden=[16]", "--set", "critic_hidden=[16]", "--evaluate-every", "1000"]
@@ -42,23 +42,23 @@ def weights(folder):
 
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory):
-    """1280 steps by one process and by two."""
+    """1280 steps with one process and with two."""
     folder = tmp_path_factory.mktemp("runs")
     finish(start(folder / "one", 1280))
     out = finish(start(folder / "two", 1280, processes=2))
     return folder, out
 
 
-def test_two_processes_learn_what_one_learns(runs):
+def test_two_processes_learn_the_same_as_one(runs):
     folder, out = runs
     one, two = weights(folder / "one"), weights(folder / "two")
     assert checkpoint(folder / "one")["learner"]["iterations"] == 20
-    # 20 iterations of rounding; other minibatches, noise or episodes would differ in the first digits
+    # rounding of 20 iterations; different minibatches, noise or episodes would change the first digits
     torch.testing.assert_close(two, one, rtol=1e-11, atol=1e-13)
-    assert out.count("without noise") == 1, "only the first process speaks"
+    assert out.count("without noise") == 1, "only the first process prints"
 
 
-def test_a_killed_process_stops_the_run_with_a_sentence_and_nothing_is_lost(runs):
+def test_killed_process_stops_the_run_with_a_message_and_loses_no_progress(runs):
     folder, _ = runs
     killed = folder / "killed"
     process = start(killed, 1_000_000, processes=2)
@@ -69,7 +69,7 @@ def test_a_killed_process_stops_the_run_with_a_sentence_and_nothing_is_lost(runs
     os.kill(int(workers[-1]), signal.SIGKILL)
     _, err = process.communicate(timeout=60)
     assert process.returncode != 0
-    assert err.count("the same command with --resume goes on from there") == 1, err
+    assert err.count("the same command with --resume continues from there") == 1, err
     reached = checkpoint(killed)["learner"]["steps"]
     assert 0 < reached
     steps = reached + 256
@@ -80,7 +80,7 @@ def test_a_killed_process_stops_the_run_with_a_sentence_and_nothing_is_lost(runs
     assert rows[0] == rows[1] == steps // 64 + 1
 
 
-def test_environments_are_shared_out_evenly(tmp_path):
+def test_num_envs_must_be_a_multiple_of_the_processes(tmp_path):
     process = start(tmp_path / "odd", 64, processes=3)
     _, err = process.communicate(timeout=120)
     assert process.returncode != 0

@@ -1,4 +1,4 @@
-"""Policy enhancement: its slopes against differences, and its two forms against each other."""
+"""Policy enhancement: gradients against finite differences, and the two forms against each other."""
 
 from dataclasses import replace
 
@@ -20,16 +20,16 @@ def learner(task, options, num_envs=6, **settings):
 
 
 def collected(sac, steps=5):
-    """What the replay holds after some steps."""
+    """Contents of the replay after some steps."""
     for _ in range(steps):
         sac.take_step()
     return sac.replay.all()
 
 
 @pytest.mark.parametrize(("task", "options"), TASKS)
-def test_exact_slope_is_that_of_differences_of_the_expanded_value(task, options):
+def test_exact_slope_matches_finite_differences_of_the_expanded_value(task, options):
     sac = learner(task, options)
-    batch = collected(sac, 12)[-6:]  # Laikago has landed
+    batch = collected(sac, 12)[-6:]  # the Laikago has landed
     action = 0.9 * batch.action
 
     def value(a):
@@ -50,12 +50,12 @@ def test_both_forms_agree_at_the_action_that_was_taken(task, options):
     batch = collected(sac)
     exact = exact_slope(sac.env, batch.state, batch.action, sac.value, 0.9, scale=0.3)
     stored = stored_slope(batch, sac.value, 0.9, scale=0.3)
-    assert torch.allclose(stored, exact, rtol=1e-9, atol=1e-12)  # the same numbers, summed in another order
+    assert torch.allclose(stored, exact, rtol=1e-9, atol=1e-12)  # same terms, different order of summation
     assert torch.equal(closeness(batch.action, batch.action), torch.ones(len(batch), 1, dtype=torch.float64))
     assert torch.equal(sac.slope(batch, batch.action), stored)
 
 
-def test_what_follows_is_worth_the_mean_of_the_critics():
+def test_value_is_the_mean_of_both_critics():
     sac = learner("PendulumReach", {"n": 2})
     observation = collected(sac, 1).observation
     both = sac.critic(observation, sac.actor(observation))
@@ -73,7 +73,7 @@ def test_jacobians_predict_a_nearby_step():
     assert torch.allclose(gain - loss, (slopes["reward slope"] * 2 * h).sum(1), rtol=1e-6, atol=1e-12)
 
 
-def test_nothing_follows_where_a_step_terminates():
+def test_next_value_is_zero_where_a_step_terminates():
     sac = learner("PendulumReach", {"n": 2}, num_envs=2, enhancement="paper")
     batch = collected(sac, 1)
     last = replace(batch.state, frame=torch.tensor([98, 99]))
@@ -85,7 +85,7 @@ def test_nothing_follows_where_a_step_terminates():
     assert torch.equal(stored_slope(ended, sac.value, 1.0), reward)
 
 
-def test_a_slope_that_is_no_number_is_none():
+def test_non_finite_slope_is_zero():
     sac = learner("PendulumReach", {"n": 2}, num_envs=2)
     batch = collected(sac, 1)
 
@@ -97,15 +97,15 @@ def test_a_slope_that_is_no_number_is_none():
     assert torch.equal(slope[0], torch.zeros_like(slope[0])) and torch.equal(slope[1], expected[1])
 
 
-def test_a_stored_slope_counts_less_the_farther_away_the_policy_is():
+def test_weight_of_a_stored_slope_decreases_with_distance():
     taken = torch.zeros(3, 2)
     action = torch.tensor([[0.0, 0.0], [0.3, 0.4], [1.0, 0.0]])
     expected = torch.tensor([[0.0], [-0.5], [-1.0]]).exp()
     assert torch.allclose(closeness(action, taken), expected)
 
 
-def test_only_the_form_decides_the_slope_of_an_update():
-    """Without simulation it is the critic's alone: zero for a critic that sees no action."""
+def test_slope_without_enhancement_is_the_critics():
+    """Without simulation the slope is the critic's: zero for a critic that ignores the action."""
     sac = learner("PendulumReach", {"n": 2}, num_envs=2)
     batch = collected(sac)
     with torch.no_grad():

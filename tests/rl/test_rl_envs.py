@@ -1,4 +1,4 @@
-"""Environments of reinforcement learning: gradients, resets, seeds, random numbers, and what is refused."""
+"""RL environments: gradients, resets, seeds, random numbers and error messages."""
 
 from dataclasses import replace
 
@@ -18,7 +18,7 @@ def play(env, controls, seed=0):
 
 
 def same(a, b):
-    """Two states, or results of steps, to the last bit."""
+    """Whether two states, or two results of steps, are bitwise equal."""
     if isinstance(a, rl.State):
         pairs = []
         a.map(lambda x, y: pairs.append((x, y)) or x, b)
@@ -31,9 +31,9 @@ def same(a, b):
 
 
 @pytest.mark.parametrize(("task", "options"), [("PendulumReach", {"n": 3}), ("LaikagoStand", {})])
-def test_gradient_of_a_return_is_that_of_differences(task, options):
+def test_gradient_of_a_return_matches_finite_differences(task, options):
     env = make(task, 2, dtype="float64", **options)
-    start, controls = env.fresh(2, 5), actions(env, 12, size=0.8)  # 12 frames: Laikago has landed
+    start, controls = env.fresh(2, 5), actions(env, 12, size=0.8)  # 12 frames: the Laikago has landed
 
     def returns(controls, qd):
         env.state = replace(start, qd=qd)
@@ -48,7 +48,7 @@ def test_gradient_of_a_return_is_that_of_differences(task, options):
     assert abs(found - expected) < 1e-6 * abs(expected)  # h^2 and rounding / h, each times some hundred
 
 
-def test_gradients_end_where_an_episode_began_and_go_on_elsewhere():
+def test_gradients_stop_at_the_start_of_an_episode_only_in_that_environment():
     env = make("PendulumReach", 2, n=2, dtype="float64")
     controls = actions(env, 6).requires_grad_()
 
@@ -79,20 +79,20 @@ def test_detach_cuts_the_gradient():
 # -- episodes
 
 
-def test_an_environment_that_begins_anew_disturbs_no_other():
+def test_reset_of_one_environment_does_not_affect_others():
     env = make("Cartpole", 4)
     calm = actions(env, 20, size=0.1)  # too short to fall
     pushed = calm.clone()
-    pushed[:, 0] = 1.0  # falls, again and again
+    pushed[:, 0] = 1.0  # falls repeatedly
     quiet, noisy = play(env, calm), play(env, pushed)
     assert any(s.terminated[0] for s in noisy) and not any(s.terminated.any() for s in quiet)
     for a, b in zip(quiet, noisy, strict=True):
         assert same([x[1:] for x in a], [x[1:] for x in b])
 
 
-def test_the_same_seed_leads_to_the_same_trajectory_for_any_batch_size():
+def test_same_seed_gives_the_same_trajectory_for_any_batch_size():
     few, many = make("LaikagoWalk", 2, episode_length=3), make("LaikagoWalk", 5, episode_length=3)
-    controls = actions(many, 8)  # through two ends of episodes
+    controls = actions(many, 8)  # across two episode ends
     first, again = play(many, controls, seed=3), play(many, controls, seed=3)
     alone, other = play(few, controls[:, :2], seed=3), play(many, controls, seed=4)
     assert all(same(a, b) for a, b in zip(first, again, strict=True))
@@ -100,8 +100,8 @@ def test_the_same_seed_leads_to_the_same_trajectory_for_any_batch_size():
     assert not torch.equal(first[0].observation, other[0].observation)
 
 
-def test_new_episodes_are_the_same_whether_or_not_one_looks_which():
-    """On CUDA nobody looks, since that would have to wait."""
+def test_restart_is_the_same_with_and_without_reading_the_mask():
+    """On CUDA the mask is not read, because that would synchronise."""
     env = make("LaikagoWalk", 5)
     env.reset()
     mask = torch.tensor([True, False, False, True, False])
@@ -112,14 +112,14 @@ def test_new_episodes_are_the_same_whether_or_not_one_looks_which():
     assert torch.equal(*slopes) and torch.equal(slopes[0], (~mask)[:, None].float().expand(-1, 19))
 
 
-def test_episodes_go_on_to_others():
+def test_next_reset_gives_different_episodes():
     env = make("Cartpole", 2)
     first, second = env.reset(), env.reset()
     assert not torch.equal(first, second) and not torch.equal(first[0], first[1])
     assert torch.equal(env.reset(seed=env.seed), first)
 
 
-def test_transition_is_what_step_does_and_moves_nothing():
+def test_transition_equals_step_and_does_not_change_the_state():
     env = make("LaikagoWalk", 32)
     controls = actions(env, 20)
     env.reset()
@@ -137,7 +137,7 @@ def test_transition_is_what_step_does_and_moves_nothing():
     assert pushes > 0
 
 
-def test_states_can_be_given():
+def test_transition_accepts_given_states():
     env = make("Cartpole", 2)
     q, qd = torch.tensor([[0.5, 0.1], [0.0, -0.2], [0.1, 0.0]]), torch.zeros(3, 2)
     after, _, _ = env.transition(replace(env.fresh(3, 0), q=q, qd=qd), torch.zeros(3, 1))
@@ -147,14 +147,14 @@ def test_states_can_be_given():
     )
 
 
-def test_states_are_put_together_and_taken_apart():
+def test_states_can_be_concatenated_and_indexed():
     env = make("LaikagoWalk", 2)
     a, b = env.fresh(2, 0), env.fresh(3, 1)
     both = a.map(lambda *x: torch.cat(x), b)
     assert len(both) == 5 and same(both[2:], b) and same(both[torch.arange(5) < 2], a)
 
 
-def test_the_last_observation_of_an_episode_is_kept():
+def test_final_observation_is_kept():
     env = make("Cartpole", 3, episode_length=30)
     controls = torch.zeros(31, 3, 1)
     controls[:, 0] = 1.0
@@ -164,18 +164,18 @@ def test_the_last_observation_of_an_episode_is_kept():
     assert abs(step.final_observation[0, 2]) > np.sin(0.5) > abs(step.observation[0, 2])
     assert torch.equal(step.final_observation[1:], step.observation[1:])
     end = steps[29]
-    assert end.truncated.tolist() == [False, True, True] and not end.terminated.any()  # the first began anew meanwhile
+    assert end.truncated.tolist() == [False, True, True] and not end.terminated.any()  # the first was reset earlier
     assert not torch.equal(end.final_observation[1:], end.observation[1:])
     assert env.state.frame[1:].tolist() == [1, 1]
 
 
-def test_an_environment_that_diverges_ends_and_harms_no_other():
+def test_diverged_environment_terminates_and_does_not_affect_others():
     env = make("Cartpole", 3, swing_up=True, dtype="float64")
     controls = actions(env, 2).requires_grad_()
     whole = play(env, controls)
     env.reset(0)
     qd = env.state.qd.clone()
-    qd[0, 1] = 1e7  # rad/s: beyond what the simulator follows
+    qd[0, 1] = 1e7  # rad/s: too fast for the simulator
     env.state = replace(env.state, qd=qd)
     with pytest.warns(RuntimeWarning, match="1 of 3 environments diverged"):
         step = env.step(controls[0])
@@ -189,10 +189,10 @@ def test_an_environment_that_diverges_ends_and_harms_no_other():
     assert torch.equal(slope[:, 1:], expected[:, 1:]) and slope[0, 0] == 0 and torch.isfinite(slope).all()
 
 
-def test_stepping_in_inference_mode_does_not_forbid_gradients_afterwards():
+def test_gradients_work_after_stepping_in_inference_mode():
     env = make("Cartpole", 1, dtype="float64")
     with torch.inference_mode():
-        env.transition(env.fresh(2, 0), torch.zeros(2, 1, dtype=torch.float64))  # makes a simulator
+        env.transition(env.fresh(2, 0), torch.zeros(2, 1, dtype=torch.float64))  # creates a simulator
     action = torch.zeros(2, 1, dtype=torch.float64, requires_grad=True)
     _, reward, _ = env.transition(env.fresh(2, 0), action)
     assert torch.autograd.grad(reward.sum(), action)[0].abs().min() > 0
@@ -201,12 +201,12 @@ def test_stepping_in_inference_mode_does_not_forbid_gradients_afterwards():
 # -- random numbers
 
 
-def test_random_numbers_are_even_and_unrelated():
+def test_random_numbers_are_uniform_and_uncorrelated():
     draws = Random(seeded(0, 2000, torch.device("cpu")), torch.empty(0)).uniform(0.0, 1.0, 20)
     share = torch.histc(draws, 10, 0.0, 1.0) / draws.numel()
     assert (share - 0.1).abs().max() < 0.006  # four standard deviations of 4000 +- 60
     other = Random(seeded(1, 2000, torch.device("cpu")), torch.empty(0)).uniform(0.0, 1.0, 20)
-    rows = torch.cat([draws, other], 1).T  # (40, 2000): neither counters nor seeds may be related
+    rows = torch.cat([draws, other], 1).T  # (40, 2000): neither counters nor seeds may be correlated
     off = torch.corrcoef(rows) - torch.eye(40)
     across = torch.corrcoef(torch.stack([draws[:-1].flatten(), draws[1:].flatten()]))[0, 1]  # nor environments
     assert off.abs().max() < 0.11 and abs(across) < 0.02  # five standard deviations, four
@@ -217,20 +217,20 @@ def test_normal_numbers_are_normal():
     assert x.shape == (5000, 4) and abs(x.mean()) < 0.03 and abs(x.var() - 1) < 0.04 and abs((x**4).mean() - 3) < 0.25
 
 
-def test_a_source_of_random_numbers_draws_new_ones_and_the_same_again():
+def test_random_draws_new_numbers_and_is_repeatable():
     keys = seeded(7, 3, torch.device("cpu"))
     a, b = Random(keys, torch.empty(0)), Random(keys, torch.empty(0))
     first, second = a.uniform(-1.0, 1.0, 2), a.uniform(-1.0, 1.0, 2)
     assert not torch.equal(first, second)
-    assert torch.equal(b.uniform(-1.0, 1.0, 4), torch.cat([first, second], 1))  # whatever the pieces
+    assert torch.equal(b.uniform(-1.0, 1.0, 4), torch.cat([first, second], 1))  # independent of the sizes drawn
     assert a.uniform(torch.tensor([0.0, 10.0]), torch.tensor([1.0, 11.0]), 2).floor().tolist() == 3 * [[0.0, 10.0]]
 
 
-# -- what is refused
+# -- errors
 
 
 class Nothing(rl.Env):
-    """A task that says nothing."""
+    """A task that defines nothing."""
 
 
 BAD = {
@@ -256,14 +256,14 @@ BAD = {
     "mask": (lambda env: env.restart(torch.ones(3, dtype=torch.bool)), r"mask has shape \(3,\) .* must be \(2,\)"),
     "state": (lambda env: setattr(env, "state", env.fresh(3, 0)), "state has 3 environments; it must have 2"),
     "option": (lambda env: rl.Cartpole(dt=-1.0), "dt is -1.0; it must be a number above zero"),
-    "no reset": (lambda env: rl.Cartpole().step(torch.zeros(1, 1)), r"no state yet; call reset\(\) before"),
+    "no reset": (lambda env: rl.Cartpole().step(torch.zeros(1, 1)), r"no state yet; call reset\(\) first"),
     "no observe": (lambda env: Nothing(wa.load("cartpole")).reset(), r"Nothing has no observe\(state\)"),
     "no reward": (lambda env: Nothing(wa.load("cartpole")).reward(*3 * [None]), r"Nothing has no reward\(...\)"),
 }
 
 
 @pytest.mark.parametrize("case", BAD)
-def test_bad_input_is_refused_by_a_sentence(case):
+def test_bad_input_error_messages(case):
     env = make("Cartpole", 2)
     env.reset()
     call, message = BAD[case]
@@ -277,12 +277,12 @@ WRONG = {
     "terminated": (lambda _: torch.zeros(2), r"Spin.terminated .* of torch.float32 .* must be \(2,\) of torch.bool"),
     "lost": (lambda _: torch.zeros(()), r"Spin.lost returns shape \(\)"),
     "observe": (lambda state: state.q[:, 0], r"Spin.observe returns shape \(\d,\) .* \(\d, observation_size\)"),
-    "remember": (lambda *_: {"speed": torch.zeros(2)}, "Spin.remember returns speed; memory begins with nothing"),
+    "remember": (lambda *_: {"speed": torch.zeros(2)}, "Spin.remember returns speed; .* that memory returns: nothing"),
 }
 
 
 @pytest.mark.parametrize("name", WRONG)
-def test_what_a_task_returns_in_a_wrong_shape_is_refused(name, monkeypatch):
+def test_wrong_return_value_of_a_task_is_an_error(name, monkeypatch):
     function, message = WRONG[name]
     env = share(Spin(wa.load("cartpole"), 2, device="cpu"))
     monkeypatch.setattr(env, name, function)
@@ -291,11 +291,11 @@ def test_what_a_task_returns_in_a_wrong_shape_is_refused(name, monkeypatch):
         env.step(torch.zeros(2, 1))
 
 
-# -- a task of one's own
+# -- a custom task
 
 
 class Spin(rl.Env):
-    """The pole of a cartpole turns fast; written with as little as possible."""
+    """A minimal task: spin the pole of a cart-pole."""
 
     def observe(self, state):
         return state.qd
@@ -304,7 +304,7 @@ class Spin(rl.Env):
         return after.qd[:, 1]
 
 
-def test_a_task_needs_an_observation_and_a_reward_only():
+def test_task_needs_only_observe_and_reward():
     env = share(Spin(wa.load("cartpole"), 2, episode_length=2, device="cpu"))
     assert torch.equal(env.reset(), torch.zeros(2, 2)) and env.observation_size == 2
     steps = [env.step(torch.ones(2, 1)) for _ in range(2)]

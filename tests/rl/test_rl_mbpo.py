@@ -1,4 +1,4 @@
-"""Model-based policy optimisation: the ensemble, what is imagined, checkpoints, and that it learns."""
+"""Model-based policy optimisation: the ensemble, imagined steps, checkpoints, and learning."""
 
 import copy
 
@@ -15,7 +15,7 @@ NOISE = 0.1
 
 @pytest.fixture(scope="module", autouse=True)
 def one_thread():
-    """Networks this small are many times slower with threads that wait for each other."""
+    """Networks this small are many times slower with several threads."""
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     yield
@@ -23,7 +23,7 @@ def one_thread():
 
 
 def known(n, seed, noise=NOISE):
-    """Transitions of a small system: nonlinear, noisy in its first number, ending where the second one is large."""
+    """Transitions of a small nonlinear system; the first number is noisy, a large second number ends the episode."""
     generator = torch.Generator().manual_seed(seed)
     observation, action = (2 * torch.rand(n, size, generator=generator) - 1 for size in (2, 1))
     x, y = observation.unbind(1)
@@ -52,38 +52,38 @@ def test_ensemble_learns_a_known_function_and_its_noise(ensemble):
     assert (reached.mean(0) - following).std(0).max() < 0.05  # a twentieth of the signal; the noise is averaged
     spread = reached.std(0).mean(0)
     assert 0.7 * NOISE < spread[0] < 1.5 * NOISE and spread[1] < 0.3 * NOISE
-    assert (torch.stack([d[1] for d in draws]).mean(0) - reward).std() < 5.0  # of a reward that is in the hundreds
+    assert (torch.stack([d[1] for d in draws]).mean(0) - reward).std() < 5.0  # rewards are in the hundreds
     right = torch.stack([d[2] for d in draws]) == ended
     assert right.float().mean() > 0.97
 
 
 @pytest.mark.parametrize("n", [1, 2, 3, 7, 100])
-def test_every_row_is_its_own_prediction_for_any_number_of_them(ensemble, n):
+def test_predictions_keep_the_order_of_rows(ensemble, n):
     observation, action, reward, _, _ = known(n, 2)
     _, predicted, ended = ensemble.predict(observation, action, torch.Generator().manual_seed(0))
     assert predicted.shape == ended.shape == (n,)
-    assert (predicted - reward).abs().max() < 40.0  # rows that were mixed up would differ by hundreds
+    assert (predicted - reward).abs().max() < 40.0  # rows in the wrong order would differ by hundreds
 
 
-def test_elites_are_those_that_predict_best(ensemble):
+def test_elites_are_the_best_predictors(ensemble):
     spoilt = copy.deepcopy(ensemble)
-    spoilt.weights[-1].data[1] = 0.0  # a member that has forgotten everything and may not learn again
+    spoilt.weights[-1].data[1] = 0.0  # a member with zero weights that is not trained again
     numbers = ModelSettings(members=4, elites=3, model_hidden=(64, 64), model_batches=0)
     fit(spoilt, torch.optim.SGD(spoilt.parameters()), known(1000, 3), numbers, torch.Generator())
     assert sorted(spoilt.elites.tolist()) == [0, 2, 3]
 
 
-def test_training_stops_when_nothing_gets_better_and_keeps_the_best():
+def test_training_stops_without_improvement_and_keeps_the_best():
     observation, action, reward, following, ended = known(400, 0)
     order = torch.randperm(400, generator=torch.Generator().manual_seed(5))
     nonsense = (observation, action, reward[order], observation + (following - observation)[order], ended[order])
     _, notes = fitted(nonsense, model_batches=5000, model_check=20, model_patience=3)
     assert notes["model steps"] < 1000
-    assert notes["model error"] < 1.7  # that of the mean is 1 and, of ends, 0.56; of what was learned by heart, more
+    assert notes["model error"] < 1.7  # predicting the mean: 1, plus 0.56 for ends; overfitting: more
 
 
 def test_samples_around_a_step_are_held_out_with_it():
-    """Of nonsense nothing can be predicted but what was learned by heart, from other samples around the same step."""
+    """Random targets can only be predicted by memorising other samples around the same step."""
     observation, action, reward, following, ended = known(30, 0)
     order = torch.randperm(30, generator=torch.Generator().manual_seed(5))
     nonsense = (observation, action, reward[order], observation + (following - observation)[order], ended[order])
@@ -92,28 +92,28 @@ def test_samples_around_a_step_are_held_out_with_it():
     patient = {"model_batches": 600, "model_check": 100, "model_patience": 6, "model_holdout": 0.3}
     leaking, honest = (fitted(around, steps, **patient)[1]["model error"] for steps in (None, step))
     assert leaking < 0.3 < 1.0 < honest
-    with pytest.raises(ValueError, match="transitions are of 1 step; there must be at least 2"):
+    with pytest.raises(ValueError, match="transitions have 1 step; there must be at least 2"):
         fitted(around, torch.zeros(300, dtype=torch.int64))
 
 
-def test_the_learner_knows_which_samples_are_around_the_same_step(monkeypatch):
-    told = []
+def test_learner_marks_samples_around_the_same_step(monkeypatch):
+    calls = []
 
     def noted(model, optimiser, transitions, settings, generator, steps):
-        told.append((transitions[0], steps))
+        calls.append((transitions[0], steps))
         return {}
 
     monkeypatch.setattr("warp_articulated.rl.learning.mbpo.fit", noted)
     learner = small(samples="true", samples_around=3)
-    while not told:
+    while not calls:
         learner.advance()
-    observation, steps = told[0]
+    observation, steps = calls[0]
     assert len(steps) == 4 * len(steps.unique())
     for step in steps.unique():
         assert (observation[steps == step] == observation[steps == step][0]).all()
 
 
-def test_a_model_without_anything_to_learn_from_is_refused():
+def test_settings_without_training_data_are_errors():
     with pytest.raises(ValueError, match=r"model_holdout is 1\.0; it must be below 1"):
         small(model_holdout=1.0)
     with pytest.raises(ValueError, match="warm_up is 1; it must be at least 2"):
@@ -128,7 +128,7 @@ def small(num_envs=2, **settings):
     return Mbpo(env, Mbpo.Settings(**{"num_envs": num_envs, **few, **model, **settings}), seed=3)
 
 
-def test_it_goes_on_from_a_checkpoint_to_the_last_bit(tmp_path):
+def test_learning_resumes_bitwise(tmp_path):
     whole, half = small(), small()
     for _ in range(17):  # into the second model, between two trainings
         whole.advance(), half.advance()
@@ -145,7 +145,7 @@ def test_it_goes_on_from_a_checkpoint_to_the_last_bit(tmp_path):
         assert torch.equal(old, new)
 
 
-def test_imagined_steps_grow_longer_and_end():
+def test_imagined_rollouts_grow_longer_and_end():
     learner = small(length_first=1, length_last=5, length_from=20, length_to=60, imagined=30)
     lengths = []
     for _ in range(40):
@@ -168,7 +168,7 @@ def test_steps_of_reviews_do_not_count_for_the_model():
     assert reviewed.trained_at == plain.trained_at > 0
 
 
-def test_updates_learn_from_both_kinds_of_steps():
+def test_updates_mix_simulated_and_imagined_steps():
     learner = small(batch=40, real_ratio=0.25)
     for _ in range(12):
         learner.advance()
@@ -183,7 +183,7 @@ def test_samples_around_true_steps_train_the_model():
     assert learner.steps == 24 and len(learner.replay) == 120
 
 
-def test_what_is_refused():
+def test_wrong_settings_are_errors():
     with pytest.raises(ValueError, match="enhancement is 'exact'; it must be 'none' for Mbpo"):
         small(enhancement="exact")
     with pytest.raises(ValueError, match="branches is 301; it must be at most imagined, 300"):
@@ -192,7 +192,7 @@ def test_what_is_refused():
         small(elites=4)
 
 
-def test_it_learns_to_raise_a_pendulum():
+def test_learns_to_raise_a_pendulum():
     env = make("PendulumReach", 4, n=1)
     settings = Mbpo.Settings(
         num_envs=4, gamma=1.0, updates=4, batch=128, hidden=(64, 64), rate=2e-3, reward_scale=20.0, temperature=0.05,

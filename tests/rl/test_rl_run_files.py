@@ -1,4 +1,4 @@
-"""The files of a run on their own: policies that say what they are for, and logs that every reader of JSON takes."""
+"""Files of a run: policies with their description, and logs that any JSON parser can read."""
 
 import json
 import math
@@ -18,7 +18,7 @@ from warp_articulated.rl.learning.shac import Shac
 SHORT = {"num_envs": 4, "horizon": 4}
 
 
-def test_a_policy_file_acts_like_the_policy(tmp_path):
+def test_policy_file_acts_like_the_policy(tmp_path):
     env = rl.make("Cartpole", 8, device="cpu")
     policy = Shac(env, make_settings(Shac, SHORT), 3).policy
     policy.normaliser.see(torch.randn(100, 5) * 2 + 1)
@@ -31,7 +31,7 @@ def test_a_policy_file_acts_like_the_policy(tmp_path):
     assert found.make(2).swing_up and found.make(2).num_envs == 2
 
 
-def test_a_policy_file_says_nothing_of_the_machine_that_it_was_made_on(tmp_path):
+def test_policy_file_contains_no_paths_of_the_machine(tmp_path):
     env = rl.make("Cartpole", 2, device="cpu")
     policy = Shac(env, make_settings(Shac, SHORT), 0).policy
     save_policy(tmp_path / "p.pt", policy, env)
@@ -42,7 +42,7 @@ def test_a_policy_file_says_nothing_of_the_machine_that_it_was_made_on(tmp_path)
             assert not any(b"/learning/" in archive.read(entry) for entry in archive.infolist()), path
 
 
-def test_a_log_with_numbers_that_are_not_finite_is_json(tmp_path):
+def test_log_with_non_finite_numbers_is_valid_json(tmp_path):
     log = RunLog(tmp_path)
     log.add({"steps": 1, "seconds": 1.0, "return": math.nan, "critic loss": math.inf})
     log.add({"steps": 2, "seconds": 2.0, "return": 3.0})
@@ -57,20 +57,20 @@ def test_a_log_with_numbers_that_are_not_finite_is_json(tmp_path):
     assert (tmp_path / "log.csv").read_text().splitlines()[0] == "steps,seconds,return,critic loss"
 
 
-def test_what_is_no_policy_is_told(tmp_path):
+def test_errors_for_files_that_are_not_policies(tmp_path):
     with pytest.raises(FileNotFoundError, match=r"the folder .* has no policy\.pt"):
         policy_path(tmp_path)
     with pytest.raises(FileNotFoundError, match="there is no file, run or policy walker"):
         policy_path("walker")
     (tmp_path / "p.pt").write_text("nothing")
-    with pytest.raises(ValueError, match=r"p\.pt is not a policy that save_policy wrote"):
+    with pytest.raises(ValueError, match=r"p\.pt was not written by save_policy"):
         load_policy(tmp_path / "p.pt")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)
         scripted = torch.jit.script(torch.nn.Linear(2, 1))
-    for told in ("[]", "{}", '{"task": "Ant", "options": {}, "info": {}}'):
+    for description in ("[]", "{}", '{"task": "Ant", "options": {}, "info": {}}'):
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", DeprecationWarning)
-            torch.jit.save(scripted, str(tmp_path / "p.pt"), _extra_files={"policy.json": told})
-        with pytest.raises(ValueError, match=r"p\.pt is not a policy that save_policy wrote"):
+            torch.jit.save(scripted, str(tmp_path / "p.pt"), _extra_files={"policy.json": description})
+        with pytest.raises(ValueError, match=r"p\.pt was not written by save_policy"):
             load_policy(tmp_path / "p.pt")

@@ -1,4 +1,4 @@
-"""Sample enhancement: Jacobians of control steps, samples around true ones, and which of them are copies."""
+"""Sample enhancement: Jacobians of control steps, samples around true steps, and which samples are copies."""
 
 from dataclasses import replace
 
@@ -15,7 +15,7 @@ from warp_articulated.rl.learning.sample_enhancement import more_samples
 
 
 def taken(env, frames=5, seed=0, size=0.5):
-    """The steps that random actions take after some frames."""
+    """Steps with random actions, taken after some frames."""
     controls = actions(env, frames + 1, seed, size)
     env.reset(seed)
     for action in controls[:-1]:
@@ -29,12 +29,12 @@ def step_from(env, state, action):
 
 
 def samples(env, steps, form, number=4, reach=0.01):
-    """Only those that were added."""
+    """The added samples only."""
     return more_samples(env, steps, form, number, reach, torch.Generator().manual_seed(0))[len(steps) :]
 
 
 def backward_rows(env, state, action):
-    """(n, observation_size + 1, action_size) by as many backward passes, each of which starts from one number."""
+    """Jacobian (n, observation_size + 1, action_size) by one backward pass per row."""
     action = action.detach().requires_grad_()
     after, reward, _ = env.transition(state, action)
     outputs = torch.cat([env.observe(after), reward[:, None]], 1)
@@ -46,8 +46,8 @@ def backward_rows(env, state, action):
     ("task", "options"),
     [("PendulumReach", {"n": 3}), ("LaikagoStand", {}), ("LaikagoWalk", {}), ("Cartpole", {})],
 )
-def test_jacobian_is_that_of_the_backward_pass(task, options):
-    """Through contact, pushes, parameters that differ between environments, and actions that are observed."""
+def test_jacobian_matches_the_backward_pass(task, options):
+    """With contacts, pushes, parameters that differ between environments, and observed actions."""
     env = make(task, 3, dtype="float64", **options)
     steps = taken(env, 12)
     found = step_jacobian(env, steps.state, steps.action)
@@ -56,15 +56,15 @@ def test_jacobian_is_that_of_the_backward_pass(task, options):
 
 
 @pytest.mark.parametrize(("task", "options"), [("PendulumReach", {"n": 2}), ("LaikagoStand", {"push": 0.0})])
-def test_first_order_samples_are_true_to_second_order(task, options):
+def test_error_of_first_order_samples_is_second_order(task, options):
     env = make(task, 2, dtype="float64", **options)
     steps = taken(env, 12)
     check_second_order(env, steps)
 
 
 @pytest.mark.slow
-def test_first_order_samples_of_an_ant_on_the_ground_are_true_to_second_order():
-    """Compiles kernels of its own."""
+def test_error_of_first_order_samples_is_second_order_for_an_ant_on_the_ground():
+    """Compiles additional kernels."""
     env = rl.Ant(2, dtype="float64", device="cpu")
     check_second_order(env, taken(env, 20))
 
@@ -79,11 +79,11 @@ def check_second_order(env, steps):
         by_observation = (linear.next_observation - true.next_observation).abs().amax(1)
         errors.append((by_observation, (linear.reward - true.reward).abs()))
     for whole, half in zip(*errors, strict=True):
-        assert whole.max() > 1e-10  # of curvature, not of rounding
-        assert abs(whole.sum() / half.sum() - 4) < 0.2  # the third order is some permille of the second
+        assert whole.max() > 1e-10  # from curvature, not rounding
+        assert abs(whole.sum() / half.sum() - 4) < 0.2  # the third-order term is a few permille of the second
 
 
-def test_samples_stay_within_reach_and_within_the_actions():
+def test_samples_stay_within_reach_and_action_bounds():
     env = make("PendulumReach", 2, n=2)
     steps = taken(env)
     steps = step_from(env, steps.state, torch.tensor([[1.0, -1.0], [0.3, 0.995]]))
@@ -96,8 +96,8 @@ def test_samples_stay_within_reach_and_within_the_actions():
         assert torch.equal(around.observation, expected.observation)
 
 
-def test_samples_of_a_step_that_ends_are_copies_of_it():
-    """Or ends would be rarer in the replay than they are."""
+def test_samples_around_a_terminated_step_are_copies():
+    """Otherwise terminations would be too rare in the replay."""
     env = make("PendulumReach", 2, n=2)
     steps = taken(env)
     last = replace(steps.state, frame=torch.tensor([env.episode_length - 1, 7]))
@@ -112,7 +112,7 @@ def test_samples_of_a_step_that_ends_are_copies_of_it():
     assert samples(env, steps, "true").terminated.tolist() == [True] * 4 + [False] * 4
 
 
-def test_a_step_that_diverges_spoils_no_other():
+def test_diverged_step_does_not_affect_others():
     env = make("PendulumReach", 2, n=2)
     steps = taken(env)
     wild = replace(steps.state, qd=torch.stack([torch.full((2,), 1e30), steps.state.qd[1]]))
@@ -128,8 +128,8 @@ def test_a_step_that_diverges_spoils_no_other():
     assert around.terminated.tolist() == [True] * 4 + [False] * 4
 
 
-def test_a_step_that_diverges_with_finite_numbers_has_no_slope():
-    """The simulator stops an environment that has run away where it was; a control step then counts as not made."""
+def test_step_that_diverges_with_finite_numbers_has_no_slope():
+    """The simulator keeps a diverged environment at its last state; the control step then has no effect."""
     env = make("PendulumReach", 2, n=2)
     steps = taken(env)
     wild = replace(steps.state, qd=torch.stack([torch.full((2,), 1e5), steps.state.qd[1]]))
@@ -141,7 +141,7 @@ def test_a_step_that_diverges_with_finite_numbers_has_no_slope():
     assert slope[0].isnan().all() and slope[1].isfinite().all() and not stored["reward slope"][0].any()
 
 
-def test_one_row_changes_one_number_too_much():
+def test_one_row_changes_one_entry_by_too_much():
     env = make("PendulumReach", 3, n=2)
     steps = taken(env)
     right, wrong = (samples(env, steps, form, reach=1e-3) for form in ("first-order", "one-row"))
@@ -154,7 +154,7 @@ def test_one_row_changes_one_number_too_much():
 
 
 @pytest.mark.parametrize("form", ["first-order", "one-row", "true"])
-def test_sac_learns_from_the_samples_too(form):
+def test_sac_learns_from_the_samples(form):
     env = make("PendulumReach", 2, n=1)
     learner = Sac(env, Sac.Settings(num_envs=2, warm_up=4, updates=1, batch=8, samples=form, samples_around=3))
     for _ in range(3):
@@ -162,7 +162,7 @@ def test_sac_learns_from_the_samples_too(form):
     assert learner.steps == 6 and len(learner.replay) == 24 and learner.updates == 2
 
 
-def test_what_is_refused():
+def test_wrong_settings_are_errors():
     env = make("PendulumReach", 2, n=1)
     with pytest.raises(ValueError, match="samples is 'many'; it must be one of none, first-order, one-row, true"):
         Sac(env, Sac.Settings(samples="many"))

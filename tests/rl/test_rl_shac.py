@@ -1,4 +1,4 @@
-"""SHAC's mathematics alone: its gradient against differences, its targets by hand, and what bounds gradients."""
+"""SHAC: its gradient against finite differences, its targets computed manually, and gradient clipping."""
 
 import pytest
 import torch
@@ -18,8 +18,8 @@ def learner(task="Cartpole", **options):
     return made
 
 
-def test_the_gradient_is_that_of_what_is_gained_across_ends_of_episodes():
-    """Contacts, truncated episodes, noise and the slope of the critic included, in float64."""
+def test_gradient_matches_finite_differences_across_episode_ends():
+    """With contacts, truncated episodes, noise and the critic, in float64."""
     found = learner("LaikagoWalk", episode_length=6)
     start = found.env.state.detach()
 
@@ -44,12 +44,12 @@ def test_the_gradient_is_that_of_what_is_gained_across_ends_of_episodes():
                 for p, v in zip(weights, along, strict=True):
                     p -= sign * 1e-6 * v
         expected = sum(float((g * v).sum()) for g, v in zip(gradient, along, strict=True))
-        # differences of 1e-6 of a loss of order 1 are good to about 1e-10, slopes are of order 0.1
+        # differences with step 1e-6 of a loss of order 1 are accurate to about 1e-10; slopes are of order 0.1
         assert (sides[0] - sides[1]) / 2e-6 == pytest.approx(expected, rel=1e-5), k
 
 
-def test_the_gain_is_the_discounted_reward_with_the_value_of_where_episodes_were_cut():
-    """By hand from what the steps return: `final_observation` of time-outs, nothing behind terminated ones."""
+def test_gain_is_the_discounted_reward_plus_the_value_at_truncation():
+    """Computed manually from the steps: `final_observation` for truncated episodes, zero for terminated ones."""
     found = learner(episode_length=5)
     env = found.env
     env.state.q[0, 1], env.state.qd[0, 1] = 0.45, 3.0  # about to fall
@@ -73,10 +73,10 @@ def test_the_gain_is_the_discounted_reward_with_the_value_of_where_episodes_were
     assert float(loss) == pytest.approx(-gain / 4 / 8, rel=1e-12)
 
 
-def test_targets_are_mixed_up_to_the_end_of_an_episode_and_not_beyond():
+def test_td_lambda_targets_stop_at_the_end_of_an_episode():
     found = learner()
     rewards = torch.tensor([[1.0, 1.0, 1.0], [2.0, 2.0, 2.0], [4.0, 4.0, 4.0]], dtype=torch.float64)
-    # the second environment is terminated in its second step, the third one truncated, worth 7 where it was
+    # the second environment terminates in its second step; the third is truncated there, with value 7
     ended = torch.tensor([[False] * 3, [False, True, True], [False] * 3])
     following = torch.tensor([[10.0, 10.0, 10.0], [20.0, 0.0, 7.0], [30.0, 30.0, 30.0]], dtype=torch.float64)
     last = 4.0 + GAMMA * 30.0
@@ -86,7 +86,7 @@ def test_targets_are_mixed_up_to_the_end_of_an_episode_and_not_beyond():
     torch.testing.assert_close(found._targets(rewards, ended, following), expected)
 
 
-def test_gradients_are_bounded_row_by_row():
+def test_gradients_are_clipped_per_row():
     x = torch.ones(4, 2, requires_grad=True)
     middle = 1.0 * x
     bound_gradients(5.0, middle)
@@ -95,10 +95,10 @@ def test_gradients_are_bounded_row_by_row():
     assert torch.allclose(x.grad, torch.tensor([[3.0, 4.0], [3.0, 4.0], [0.0, 1.0], [0.0, 0.0]]))
 
 
-def test_a_bound_does_not_hang_on_other_environments():
-    """Whether another environment begins a new episode in the window changes nothing for this one."""
+def test_clipping_does_not_depend_on_other_environments():
+    """A reset of another environment within the window does not change the gradient of this one."""
     gradients = []
-    for frames in ([0, 0], [0, 17]):  # the second one is cut off in its third step, or not at all
+    for frames in ([0, 0], [0, 17]):  # the second is truncated in its third step, or not at all
         env = make("Cartpole", 2, dtype="float64", episode_length=20, swing_up=True)
         found = Shac(env, make_settings(Shac, {"num_envs": 2, "horizon": 6, "env_clip": 1e-3}), 0)
         state = env.fresh(2, 0)
@@ -118,7 +118,7 @@ def test_a_bound_does_not_hang_on_other_environments():
     torch.testing.assert_close(gradients[0], gradients[1], rtol=1e-12, atol=0.0)
 
 
-def test_the_normaliser_has_the_mean_and_variance_of_all_that_it_saw():
+def test_normaliser_has_the_mean_and_variance_of_all_observations():
     x = 3.0 + 2.0 * torch.randn(300, 4, dtype=torch.float64)
     normaliser = Normaliser(4).double()
     for part in x.split([1, 99, 200]):
@@ -129,7 +129,7 @@ def test_the_normaliser_has_the_mean_and_variance_of_all_that_it_saw():
     assert seen.mean(0).abs().max() < 1e-12 and (seen.std(0, correction=0) - 1.0).abs().max() < 1e-4
 
 
-def test_the_squashed_density_is_stretched_by_the_slope_of_tanh():
+def test_log_squash_is_the_log_derivative_of_tanh():
     raw = torch.linspace(-3.0, 3.0, 13, dtype=torch.float64, requires_grad=True)
     (slope,) = torch.autograd.grad(torch.tanh(raw).sum(), raw)
     torch.testing.assert_close(log_squash(raw), slope.log())

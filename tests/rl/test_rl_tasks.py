@@ -1,4 +1,4 @@
-"""The tasks of reinforcement learning: sane physics, goals that can be reached, oracles for what is observed."""
+"""RL tasks: sane physics, reachable goals, and observations against oracles."""
 
 from dataclasses import replace
 
@@ -14,14 +14,14 @@ from warp_articulated.geometry.rotations import quat_to_matrix
 # -- randomised parameters and pushes
 
 
-def test_parameters_differ_between_environments_and_count():
+def test_parameters_differ_between_environments_and_affect_the_motion():
     env = make("LaikagoWalk", 3, push=0.0)
     env.reset()
     state = env.state
     for value in state.params.values():
         assert not torch.equal(value[0], value[1])
-    assert torch.equal(state.params["mass"][:, 1:], env.sim.params["mass"][:, 1:])  # the legs are as ever
-    # the same state and action with parameters of the model: another motion, in each environment
+    assert torch.equal(state.params["mass"][:, 1:], env.sim.params["mass"][:, 1:])  # the legs are unchanged
+    # the same state and action with the model's parameters: a different motion in every environment
     still = torch.zeros(3, 12)
     landed = state
     for _ in range(10):
@@ -32,7 +32,7 @@ def test_parameters_differ_between_environments_and_count():
     assert torch.equal(ours.qd, expected[1])
 
 
-def test_parameters_are_drawn_from_the_ranges_that_the_task_has():
+def test_parameters_are_drawn_from_the_ranges_of_the_task():
     env = make("LaikagoWalk", 64)
     drawn, usual = env.fresh(64, 0).params, env.sim.params
     for value, (low, high) in (
@@ -44,7 +44,7 @@ def test_parameters_are_drawn_from_the_ranges_that_the_task_has():
         assert low - 1e-6 <= value.min() < low + edge and high - edge < value.max() <= high + 1e-6
 
 
-def test_parameters_are_drawn_anew_where_an_episode_begins():
+def test_parameters_are_redrawn_for_a_new_episode():
     env = make("LaikagoWalk", 3)
     env.reset()
     before = env.state
@@ -55,7 +55,7 @@ def test_parameters_are_drawn_anew_where_an_episode_begins():
     assert make("LaikagoWalk", 3, randomise=False).fresh(3, 0).params == {}
 
 
-def test_pushes_come_as_often_and_are_as_strong_as_said():
+def test_frequency_and_strength_of_pushes():
     env = make("LaikagoStand", 1, push=0.5)
     state = env.fresh(20_000, 0)
     kick = env.disturb(state)[1] - state.qd
@@ -66,7 +66,7 @@ def test_pushes_come_as_often_and_are_as_strong_as_said():
 
 # -- the tasks
 
-STILL = {  # what happens if nothing is done: least and most frames of the first episodes
+STILL = {  # least and most frames of the first episodes with zero actions
     "Ant": (1000, 1000),
     "Cartpole": (10, 100),
     "Hopper": (20, 500),
@@ -77,7 +77,7 @@ STILL = {  # what happens if nothing is done: least and most frames of the first
 
 
 @pytest.mark.parametrize("task", sorted(rl.TASKS))
-def test_a_whole_episode_stays_sane(task):
+def test_whole_episodes_stay_finite(task):
     options = {"n": 7} if task == "PendulumReach" else {"push": 0.0} if "Laikago" in task else {}
     env = make(task, 4, **options)
     assert env.episode_length == STILL[task][1] or STILL[task][1] < env.episode_length
@@ -96,7 +96,7 @@ def test_a_whole_episode_stays_sane(task):
 
 
 def upwards(env, state):
-    """An action that swings a chain up: gravity's torques, and a PD law on the accelerations of its joints."""
+    """An action that swings a chain up: gravity compensation, and a PD law on the joint accelerations."""
     ends = env.ends(state.q)
     starts = torch.cat([torch.zeros_like(ends[:, :1]), ends[:, :-1]], 1)
     arms = (ends[:, :, None] - starts[:, None]) * torch.ones(ends.shape[1], ends.shape[1]).tril()[:, :, None]
@@ -110,7 +110,7 @@ def upwards(env, state):
 
 
 @pytest.mark.parametrize("n", [2, 7])
-def test_the_goal_of_the_pendulum_can_be_reached(n):
+def test_goal_of_the_pendulum_is_reachable(n):
     env = make("PendulumReach", 1, n=n)
     env.reset()
     total = 0.0
@@ -118,20 +118,20 @@ def test_the_goal_of_the_pendulum_can_be_reached(n):
         step = env.step(upwards(env, env.state))
         total += float(step.reward)
     assert 0.999 * n**2 / 2 < total <= n**2 / 2
-    assert step.terminated.all() and not step.truncated.any()  # the time is part of the task
+    assert step.terminated.all() and not step.truncated.any()  # the time limit is part of the task
 
 
-def test_pendulum_has_the_papers_torques_and_ends_where_the_simulator_says():
+def test_pendulum_has_the_papers_torques_and_link_ends_match_the_simulator():
     env = make("PendulumReach", 2, n=7)
     assert abs(float(env.torque[0]) / 1.5 - 291) < 0.5 and make("PendulumReach", 1, n=2, torque="paper").torque[0] == 10
     q = actions(env, 1, size=2.0)[0]
     hinges = env.sim.link_poses(q)[:, :, 1:3]
-    assert (env.ends(q)[:, :-1] - hinges[:, 1:]).abs().max() < 1e-6  # a link ends where the next one hangs
+    assert (env.ends(q)[:, :-1] - hinges[:, 1:]).abs().max() < 1e-6  # a link ends at the joint of the next
     assert env.observe(replace(env.fresh(2, 0), q=q)).shape == (2, 22)
 
 
-def test_the_papers_torques_need_no_finer_steps_for_longer_chains():
-    """Torques that switch at random diverge nowhere, and ten frames are those of much finer steps."""
+def test_default_steps_suffice_for_long_chains_with_the_papers_torques():
+    """Torques that switch at random never diverge, and ten frames agree with much finer steps."""
     reached = []
     for options in ({}, {"substeps": 64}):
         env = make("PendulumReach", 16, n=7, torque="paper", **options)
@@ -146,7 +146,7 @@ def test_the_papers_torques_need_no_finer_steps_for_longer_chains():
     assert (reached[0] - reached[1]).abs().max() < 0.1  # m, of 3.5
 
 
-def test_an_ant_on_all_kinds_of_ground():
+def test_ant_on_randomised_ground():
     env, plain = make("Ant", 64, randomise=True), make("Ant", 64)
     state, usual = env.fresh(64, 0), plain.fresh(64, 0)
     for name, (low, high) in {
@@ -163,11 +163,11 @@ def test_an_ant_on_all_kinds_of_ground():
         for _ in range(20):
             other, one = env.transition(other, still)[0], plain.transition(one, still)[0]
     assert len(env.simulator(64).diverged) == 0 and torch.isfinite(other.q).all()
-    # soft ground gives way, or ants still bounce: they do not all rest at one height as on the usual ground
+    # on soft or bouncy ground the ants do not all rest at the same height, as they do on the default ground
     assert other.q[:, 2].std() > 2.0 * one.q[:, 2].std()
 
 
-def test_ants_are_kicked_as_often_and_as_hard_as_said():
+def test_frequency_and_strength_of_kicks():
     env = make("Ant", 4, randomise=True)
     state = env.fresh(4000, 0)
     q, qd = env.disturb(state)
@@ -179,7 +179,7 @@ def test_ants_are_kicked_as_often_and_as_hard_as_said():
     assert (most <= torch.tensor(env.KICK)).all() and (most > 0.9 * torch.tensor(env.KICK)).all()
 
 
-def test_ant_observes_and_acts_as_gymnasiums():
+def test_ant_has_the_observations_and_actions_of_gymnasium():
     theirs = gymnasium.make("Ant-v5").unwrapped
     theirs.reset(seed=0)
     env = make("Ant", 1)
@@ -187,7 +187,7 @@ def test_ant_observes_and_acts_as_gymnasiums():
     state = replace(state, qd=torch.linspace(-2.0, 3.0, 14)[None])
     q, qd = state.q[0].double().numpy(), state.qd[0].double().numpy()
     qvel = qd.copy()
-    qvel[3:6] = quat_to_matrix(q[3:7]).T @ qd[3:6]  # MuJoCo's are body axes
+    qvel[3:6] = quat_to_matrix(q[3:7]).T @ qd[3:6]  # MuJoCo uses body axes
     theirs.set_state(np.concatenate([q[:3], np.roll(q[3:7], 1), q[7:]]), qvel)
     assert np.abs(env.observe(state)[0].numpy() - theirs._get_obs()[:27]).max() < 1e-6
     joints = [theirs.model.joint(k).name for k in theirs.model.actuator_trnid[:, 0]]
@@ -198,7 +198,7 @@ def test_ant_observes_and_acts_as_gymnasiums():
     assert env.control_dt == pytest.approx(theirs.dt)
 
 
-def test_ant_is_rewarded_for_running_and_for_rest():
+def test_ant_reward_and_termination():
     env = make("Ant", 1)
     state = env.fresh(1, 0)
     ahead = replace(state, q=state.q + torch.eye(15)[0] * 0.1)
@@ -209,7 +209,7 @@ def test_ant_is_rewarded_for_running_and_for_rest():
     assert env.terminated(states).tolist() == [True, False, False, True]
 
 
-def test_laikago_sees_itself_from_its_body():
+def test_laikago_observes_in_body_axes():
     env = make("LaikagoStand", 3)
     state = env.fresh(3, 0)
     q = state.q.double().numpy()

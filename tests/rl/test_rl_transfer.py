@@ -1,4 +1,4 @@
-"""Policies in MuJoCo: the same observations, the same robot, the same task; and Ant-v5 as Gymnasium has it."""
+"""Policies in MuJoCo: same observations, same robot, same task; and Ant-v5 as in Gymnasium."""
 
 import json
 import subprocess
@@ -26,7 +26,7 @@ def in_mujoco(task, num_envs=1, **options):
 
 
 def random_states(model, n, seed=0):
-    """qpos (n, nq), qvel (n, nv): any orientation, any joint angles."""
+    """qpos (n, nq), qvel (n, nv) with random orientations and joint angles."""
     rng = np.random.default_rng(seed)
     qpos, qvel = rng.normal(size=(n, model.nq)), 3.0 * rng.normal(size=(n, model.nv))
     qpos[:, 3:7] /= np.linalg.norm(qpos[:, 3:7], axis=1, keepdims=True)
@@ -36,7 +36,7 @@ def random_states(model, n, seed=0):
 # -- Ant-v5
 
 
-def test_ant_observes_what_ant_v5_does_in_any_state():
+def test_ant_observes_the_same_as_ant_v5():
     world = gymnasium.make("Ant-v5").unwrapped
     world.reset(seed=0)
     env = make("Ant", 1)
@@ -50,7 +50,7 @@ def test_ant_observes_what_ant_v5_does_in_any_state():
     np.testing.assert_allclose(ours.numpy(), theirs, atol=1e-12)  # both are float64 here
 
 
-def test_our_ant_has_the_mass_matrix_of_ant_v5():
+def test_ant_has_the_mass_matrix_of_ant_v5():
     world = gymnasium.make("Ant-v5").unwrapped
     env = make("Ant", 1)
     error = mass_matrix_error(world.model, env.model)
@@ -62,17 +62,17 @@ def test_our_ant_has_the_mass_matrix_of_ant_v5():
 def test_standing_still_earns_about_a_thousand_in_ant_v5():
     found = transfer.play_ant_v5(lambda seen: torch.zeros(len(seen), 8), episodes=2, seed=3)
     assert found.lengths.tolist() == [1000, 1000]
-    assert (found.returns > 980).all() and (found.returns < 1000).all()  # 1 a step, less what contacts cost
+    assert (found.returns > 980).all() and (found.returns < 1000).all()  # 1 per step, minus contact costs
     assert (found.measures["forward"].abs() < 0.5).all()
     torch.testing.assert_close(found.measures["speed"], found.measures["forward"] / 50.0)
 
 
-def test_ant_v5_is_played_as_gymnasium_plays_it():
+def test_play_ant_v5_equals_a_gymnasium_loop():
     torch.manual_seed(0)
     policy = torch.nn.Sequential(torch.nn.Linear(27, 8), torch.nn.Tanh())
     world = gymnasium.make("Ant-v5")
     for seed in (5, 6):
-        # one at a time: a batch rounds the policy's actions differently, and contacts make much of that
+        # one at a time: a batch rounds the policy's actions differently, and contacts amplify that
         found = transfer.play_ant_v5(policy, episodes=1, seed=seed)
         seen, info = world.reset(seed=seed)
         start, total, steps, over = info["x_position"], 0.0, 0, False
@@ -84,10 +84,10 @@ def test_ant_v5_is_played_as_gymnasium_plays_it():
         assert steps == int(found.lengths[0]) and total == pytest.approx(float(found.returns[0]), rel=1e-9)
         assert info["x_position"] - start == pytest.approx(float(found.measures["forward"][0]), abs=1e-9)
     first, second = transfer.play_ant_v5(lambda seen: 0.1 * seen[:, :8], episodes=2).returns
-    assert first != second  # each begins elsewhere
+    assert first != second  # the initial states differ
 
 
-def test_actions_beyond_one_act_and_cost_like_one():
+def test_actions_are_clipped_before_they_act_and_cost():
     loud, full = (
         transfer.play_ant_v5(lambda seen, size=size: torch.full((len(seen), 8), size), episodes=1)
         for size in (5.0, 1.0)
@@ -99,7 +99,7 @@ def test_actions_beyond_one_act_and_cost_like_one():
 
 
 def mass_matrix_error(m, model):
-    """kg, kg m or kg m^2: how far MuJoCo's mass matrix is from ours, at its worst."""
+    """Largest difference between MuJoCo's mass matrix and ours, kg, kg m or kg m^2."""
     import warp_articulated as wa
 
     sim = wa.Simulator(model, 3, device="cpu", dtype="float64")
@@ -111,7 +111,7 @@ def mass_matrix_error(m, model):
         mujoco.mj_forward(m, data)
         turn = np.eye(m.nv)
         turn[3:6, 3:6] = quat_to_matrix(np.roll(qpos[k, 3:7], -1)).T
-        # MuJoCo's own product with unit velocities: its function for the whole matrix differs between versions
+        # products with unit velocities: MuJoCo's function for the whole matrix differs between versions
         product = np.zeros((m.nv, m.nv))
         for column in range(m.nv):
             mujoco.mj_mulM(m, data, product[column], np.ascontiguousarray(turn[:, column]))
@@ -119,7 +119,7 @@ def mass_matrix_error(m, model):
     return worst
 
 
-def test_mujocos_laikago_is_the_same_robot():
+def test_laikago_in_mujoco_is_the_same_robot():
     env = in_mujoco("LaikagoStand")
     m = env.sim.mujoco
     assert mass_matrix_error(m, env.model) < 1e-10 * env.model.mass.sum()
@@ -142,7 +142,7 @@ def test_only_toes_touch_with_the_friction_of_the_task():
 
 
 @pytest.mark.parametrize("task", TASKS)
-def test_laikago_observes_what_mujoco_says(task):
+def test_laikago_observations_match_mujoco(task):
     env = in_mujoco(task, 5, dtype="float64")
     m, data = env.sim.mujoco, mujoco.MjData(env.sim.mujoco)
     qpos, qvel = random_states(m, 5)
@@ -160,21 +160,21 @@ def test_laikago_observes_what_mujoco_says(task):
         rates = [data.joint(name).qvel[0] for name in env.model.drive_names]
         kept = [state.memory[name][k].numpy() for name in ("action", "command") if name in state.memory]
         expected = np.concatenate([motion[3:], motion[:3], up, angles, rates, *kept])
-        seen = env.observe(state)[k].numpy()[: len(expected)]  # what may follow is the time, which no simulator changes
+        seen = env.observe(state)[k].numpy()[: len(expected)]  # the rest is the clock, independent of the simulator
         np.testing.assert_allclose(seen, expected, atol=1e-9)
 
 
-def test_states_go_there_and_back():
+def test_states_convert_to_mujoco_and_back():
     env = in_mujoco("LaikagoStand", 4, dtype="float64")
     state = env.fresh(4, 0)
     there = transfer.to_mujoco(state.q, state.qd)
-    assert np.abs(there[1][:, 3:6] - state.qd[:, 3:6].numpy()).max() > 0.01  # the robots are turned
+    assert np.abs(there[1][:, 3:6] - state.qd[:, 3:6].numpy()).max() > 0.01  # the robots are rotated
     for new, old in zip(transfer.from_mujoco(*there), (state.q, state.qd)):
         torch.testing.assert_close(new, old, atol=1e-12, rtol=0)
 
 
 @pytest.mark.parametrize("task", TASKS)
-def test_episodes_begin_and_are_pushed_as_in_ours(task):
+def test_episodes_and_pushes_are_the_same_as_in_ours(task):
     options = {"randomise": False} if task == "LaikagoWalk" else {}
     theirs, ours = (env.fresh(300, 7) for env in (in_mujoco(task, 300, push=0.5), make(task, 300, push=0.5, **options)))
     assert torch.equal(theirs.q, ours.q) and torch.equal(theirs.qd, ours.qd) and theirs.params == {}
@@ -184,7 +184,7 @@ def test_episodes_begin_and_are_pushed_as_in_ours(task):
     assert torch.equal(after, still) and (after != theirs.qd).any()
 
 
-def test_drives_move_a_flying_robot_as_ours_do():
+def test_drives_move_a_flying_robot_as_in_ours():
     theirs, ours = in_mujoco("LaikagoStand", 4, push=0.0), make("LaikagoStand", 4, push=0.0, dt=1e-3, substeps=20)
     begin = theirs.fresh(4, 0)
     begin.q[:, 2] += 2.0
@@ -209,8 +209,8 @@ def test_laikago_stands_at_the_same_height_as_in_ours():
     assert (heights[0] - heights[1]).abs().max() < 0.01
 
 
-def test_stiff_ground_gives_way_less():
-    """A robot that stands still sinks in by a millimetre or more on MuJoCo's usual ground."""
+def test_stiff_ground_penetrates_less():
+    """A standing robot sinks in by a millimetre or more on MuJoCo's default ground."""
     depths = []
     for stiff in (False, True):
         env = in_mujoco("LaikagoStand", 1, push=0.0, stiff=stiff)
@@ -225,7 +225,7 @@ def test_stiff_ground_gives_way_less():
     assert depths[0] > 1e-3 and abs(depths[1]) < 0.2e-3
 
 
-def test_a_robot_that_is_rolled_over_has_fallen_in_mujoco():
+def test_rolled_over_robot_terminates_in_mujoco():
     env = in_mujoco("LaikagoStand", 2, push=0.0)
     begin = env.begin
 
@@ -239,7 +239,7 @@ def test_a_robot_that_is_rolled_over_has_fallen_in_mujoco():
     assert found.lengths[0] == env.episode_length and found.lengths[1] < 50
 
 
-def test_one_that_runs_away_is_ended_and_leaves_no_log(tmp_path, monkeypatch):
+def test_diverged_robot_terminates_and_leaves_no_log(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     env = in_mujoco("LaikagoStand", 3, push=0.0)
     begin = env.fresh(3, 0)
@@ -248,16 +248,16 @@ def test_one_that_runs_away_is_ended_and_leaves_no_log(tmp_path, monkeypatch):
     after, reward, terminated = env.transition(replace(begin, qd=fast), torch.zeros(3, 12))
     assert terminated.tolist() == [False, True, False] and reward[1] == 0.0 and torch.isfinite(after.q).all()
     assert torch.equal(after.q[1], begin.q[1]) and not list(tmp_path.iterdir())
-    assert not env.transition(begin, torch.zeros(3, 12))[2].any()  # and the next step is sane again
+    assert not env.transition(begin, torch.zeros(3, 12))[2].any()  # the next step works again
 
 
 # -- errors
 
 
-def test_errors_are_sentences():
-    with pytest.raises(ValueError, match=r"task is 'Ant'; MuJoCo has one of LaikagoStand, LaikagoWalk\."):
+def test_error_messages():
+    with pytest.raises(ValueError, match=r"task is 'Ant'; in MuJoCo it must be one of LaikagoStand, LaikagoWalk\."):
         transfer.in_mujoco("Ant")
-    with pytest.raises(ValueError, match=r"randomise is True; .* it must be False\."):
+    with pytest.raises(ValueError, match=r"randomise is True; it must be False in MuJoCo"):
         transfer.in_mujoco("LaikagoWalk", randomise=True)
     with pytest.raises(ValueError, match="LaikagoWalk has no option 'foo'; it has randomise"):
         transfer.in_mujoco("LaikagoWalk", foo=1)
@@ -265,7 +265,7 @@ def test_errors_are_sentences():
         transfer.in_mujoco("LaikagoStand", stiff="no")
     env = in_mujoco("LaikagoStand")
     state = env.fresh(1, 0)
-    with pytest.raises(ValueError, match=r"params has mass; MuJoCo's robot has the parameters of the model only\."):
+    with pytest.raises(ValueError, match=r"params has mass; it must be None, MuJoCo uses the model's parameters\."):
         env.transition(replace(state, params={"mass": env.sim.params["mass"]}), torch.zeros(1, 12))
     with pytest.raises(ValueError, match="episodes is 0; it must be a whole number"):
         transfer.play_ant_v5(lambda seen: seen[:, :8], episodes=0)
@@ -273,7 +273,7 @@ def test_errors_are_sentences():
         transfer.play_ant_v5(lambda seen: seen[:, :12], episodes=1)
 
 
-def test_a_missing_package_is_named():
+def test_missing_package_is_named():
     code = (
         "import sys\n"
         "for package in ('gymnasium', 'mujoco'):\n"
@@ -293,7 +293,7 @@ def test_a_missing_package_is_named():
 
 
 @pytest.mark.slow
-def test_quick_benchmark_tells_of_all_policies(tmp_path, capsys):
+def test_quick_benchmark_reports_all_policies(tmp_path, capsys):
     import transfer as benchmark
 
     files = []

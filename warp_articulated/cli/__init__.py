@@ -1,9 +1,9 @@
-"""The command line: one module a command, each with `add` (its options) and a function that does it.
+"""The command line: one module per command, each with `add` (declares the options) and `run` (executes it).
 
-Exit codes: 0 done; 1 a wrong file, option value or output path, told in one sentence; 2 wrong usage;
+Exit codes: 0 done; 1 wrong file, option value or output path, with an error message; 2 wrong usage;
 3 simulated, but some environments diverged; 130 stopped with Ctrl-C.
 
-torch, Warp and USD are imported where they are used: `--help` and usage errors should not wait for them.
+torch, Warp and USD are imported where they are used, so that `--help` and usage errors are fast.
 """
 
 from __future__ import annotations
@@ -28,28 +28,28 @@ examples:
   warp-articulated doctor
 
 `warp-articulated COMMAND --help` shows the options of a command.
-Exit codes: 0 done, 1 failed with a sentence, 2 wrong usage, 3 some environments diverged.
+Exit codes: 0 done, 1 failed with an error message, 2 wrong usage, 3 some environments diverged.
 """
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     options = _parser().parse_args(arguments)
     if threading.current_thread() is threading.main_thread():
-        # as Ctrl-C: what is half written is removed on the way out
+        # like Ctrl-C: incomplete output files are removed before the process exits
         signal.signal(signal.SIGTERM, lambda *_: sys.exit(STOPPED + signal.SIGTERM))
     try:
         return options.run(options)
     except KeyboardInterrupt:
         print("stopped", file=sys.stderr)
         return STOPPED + signal.SIGINT
-    except BrokenPipeError:  # the reader, such as `head`, has seen enough
+    except BrokenPipeError:  # the reader, such as `head`, closed the pipe
         sys.stdout = open(os.devnull, "w")
         return FAILED
     except Exception as error:
         if options.debug:
             raise
         text = str(error) or type(error).__name__
-        # our own errors are sentences; anything else also needs its type to make sense
+        # our own errors are full sentences; any other error needs its type to make sense
         known = isinstance(error, (ValueError, OSError, ModuleNotFoundError))
         print(f"warp-articulated: {'' if known else f'{type(error).__name__}: '}{text}", file=sys.stderr)
         return FAILED
@@ -58,7 +58,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="warp-articulated",
-        description="Simulates batches of articulated robots with contacts, and shows them.",
+        description="Simulate batches of articulated robots with contacts, and visualise them.",
         epilog=EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )

@@ -1,4 +1,4 @@
-"""`warp-articulated bench`: how fast this machine simulates a model, forward and backward."""
+"""`warp-articulated bench`: measures the simulation speed on this machine, forward and backward."""
 
 from __future__ import annotations
 
@@ -8,7 +8,18 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from .console import FAILED, OK, Console, add_command, add_model, add_simulator, count, load_model, make_simulator
+from .console import (
+    FAILED,
+    OK,
+    Console,
+    add_command,
+    add_model,
+    add_simulator,
+    count,
+    load_model,
+    make_simulator,
+    synchronize,
+)
 
 if TYPE_CHECKING:
     from ..model import Model
@@ -25,10 +36,10 @@ def add(commands) -> None:
     command = add_command(commands, "bench", does, EXAMPLES, run)
     add_model(command, default="laikago_feet")
     command.add_argument("--envs", type=count, nargs="+", default=[1, 64, 1024], help="batch sizes (1 64 1024)")
-    command.add_argument("--steps", type=count, default=200, help="per measurement (%(default)s)")
-    command.add_argument("--repeat", type=count, default=3, help="measurements, the fastest counts (%(default)s)")
+    command.add_argument("--steps", type=count, default=200, help="time steps per measurement (%(default)s)")
+    command.add_argument("--repeat", type=count, default=3, help="measurements; the fastest is used (%(default)s)")
     command.add_argument("--gradient", action="store_true", help="measure the backward pass too")
-    command.add_argument("--json", type=Path, help="write the figures to this file")
+    command.add_argument("--json", type=Path, help="write the results to this file")
     add_simulator(command)
 
 
@@ -57,12 +68,12 @@ def run(options: argparse.Namespace) -> int:
         console.say(f"wrote {options.json}")
     bad = [row["environments"] for row in rows if row["diverged"]]
     if bad:
-        print(f"the figures do not count: of {bad[0]} environments some diverged; try a smaller --dt.")
+        print(f"the results are invalid: with {bad[0]} environments, some diverged; try a smaller --dt.")
     return FAILED if bad else OK
 
 
 def measure(model: Model, options: argparse.Namespace) -> dict:
-    """Seconds of a rollout from the default pose, and of its backward pass; the fastest of some."""
+    """Times a rollout from the default pose and its backward pass; the fastest of several runs is used."""
     import torch
 
     sim = make_simulator(options, model)
@@ -73,15 +84,15 @@ def measure(model: Model, options: argparse.Namespace) -> dict:
         controls = u.clone().requires_grad_(options.gradient)
         began = time.perf_counter()
         qs, _ = sim.rollout(q, qd, controls)
-        _synchronize(qs)
+        synchronize(qs)
         forward.append(time.perf_counter() - began)
         diverged = diverged or len(sim.diverged) > 0
         if options.gradient:
             began = time.perf_counter()
             torch.autograd.backward(qs, torch.ones_like(qs))
-            _synchronize(qs)
+            synchronize(qs)
             backward.append(time.perf_counter() - began)
-        if attempt == 0:  # it compiled
+        if attempt == 0:  # includes compiling
             forward, backward = [], []
     work = options.envs * options.steps
     seconds = min(forward)
@@ -95,10 +106,3 @@ def measure(model: Model, options: argparse.Namespace) -> dict:
         "us_backward": 1e6 * min(backward) / work if backward else None,
         "diverged": diverged,
     }
-
-
-def _synchronize(tensor) -> None:
-    import torch
-
-    if tensor.is_cuda:  # a launch returns before it is done
-        torch.cuda.synchronize(tensor.device)

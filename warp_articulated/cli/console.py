@@ -1,4 +1,4 @@
-"""What the commands share: the options of most of them, and how they talk."""
+"""Shared by the commands: common options, option types, and console output."""
 
 from __future__ import annotations
 
@@ -13,15 +13,19 @@ from typing import TYPE_CHECKING, Any
 from ..progress import Bar, Busy
 
 if TYPE_CHECKING:
+    import torch
+
     from ..model import Model
     from ..simulator import Simulator
 
 OK, FAILED, DIVERGED = 0, 1, 3
-STOPPED = 128  # plus the signal's number, as shells have it
+STOPPED = 128  # plus the signal's number, the shell convention
+DEVICE_HELP = "cpu or cuda:0; default: CUDA if available"
+THREADS_HELP = "CPU threads; default: all cores"
 
 
 class Console:
-    """Lines on stdout and progress on stderr, or neither of them with --quiet. Results are printed with print()."""
+    """Messages on stdout and progress on stderr; neither with --quiet. Results are printed with print()."""
 
     def __init__(self, options: argparse.Namespace):
         self.quiet = options.quiet
@@ -39,17 +43,17 @@ class Console:
 
 
 def _start_warp() -> None:
-    """Without Warp's own lines: ours say what is going on, and that there is no GPU is no news (`doctor` tells it)."""
+    """Initialise Warp without its own messages, including the missing-GPU warning (`doctor` reports that)."""
     import warp as wp
 
     wp.config.log_level = wp.LOG_WARNING
     saved, sink = os.dup(2), os.open(os.devnull, os.O_WRONLY)
     try:
-        os.dup2(sink, 2)  # the missing driver is reported by C code, past Python's sys.stderr
+        os.dup2(sink, 2)  # C code reports the missing driver and bypasses Python's sys.stderr
         wp.init()
     except OSError as error:
         raise OSError(
-            f"Warp cannot use its folder of compiled kernels ({error}); set WARP_CACHE_PATH to one that is writable."
+            f"Warp cannot use its kernel cache folder ({error}); set WARP_CACHE_PATH to a writable folder."
         ) from None
     finally:
         os.dup2(saved, 2)
@@ -58,7 +62,7 @@ def _start_warp() -> None:
 
 
 def add_command(commands, name: str, does: str, examples: str, run) -> argparse.ArgumentParser:
-    """A command with its help; `examples` are lines to copy."""
+    """A subcommand with its help text; `examples` are command lines, one per line."""
     command = commands.add_parser(
         name,
         help=does,
@@ -73,56 +77,53 @@ def add_command(commands, name: str, does: str, examples: str, run) -> argparse.
 
 
 def add_model(command: argparse.ArgumentParser, *, what: str = "", default: str | None = None) -> None:
-    """The model and how to read it."""
-    text = "a scene's name, or a path to a .urdf, .xml or .mjcf, .json (scene) or .npz file" + what
+    """Add the model argument and the options for reading it."""
+    text = "scene name, or path to a .urdf, .xml or .mjcf, .json (scene) or .npz file" + what
     command.add_argument(
         "model", nargs="?" if default else None, default=default, help=text + (" (%(default)s)" if default else "")
     )
-    group = command.add_argument_group("how a URDF is read")
-    group.add_argument("--floating", action="store_true", help="put the root on a free joint above a ground")
-    group.add_argument("--drive", choices=("torque", "position", "velocity"), help="drives of all joints (torque)")
-    group.add_argument("--kp", type=number, help="gain of position drives, N m/rad")
-    group.add_argument("--kd", type=number, help="gain of position and velocity drives, N m s/rad")
+    group = command.add_argument_group("URDF options")
+    group.add_argument("--floating", action="store_true", help="put the root on a free joint above a ground plane")
+    group.add_argument("--drive", choices=("torque", "position", "velocity"), help="drive type of all joints (torque)")
+    group.add_argument("--kp", type=number, help="position drive gain, N m/rad")
+    group.add_argument("--kd", type=number, help="position or velocity drive damping gain, N m s/rad")
     group.add_argument(
         "--option",
-        type=loader_option,
-        action="append",
-        default=[],
-        metavar="NAME=VALUE",
-        help="any other option of wa.load for the file, the value as in JSON: self_collision=false, friction=0.8, "
+        **NAME_VALUE,
+        help="any other option of wa.load, with a JSON value or a word: self_collision=false, friction=0.8, "
         "mimic=ignore, gravity='[0, 0, -1.6]'",
     )
 
 
 def add_simulator(command: argparse.ArgumentParser) -> None:
-    """How it is simulated."""
+    """Add the options of the simulator."""
     group = command.add_argument_group("simulation")
     add = group.add_argument
     add("--dt", type=positive, default=1e-3, help="time step in s (%(default)s)")
-    add("--device", default=None, help="cpu or cuda:0; by default CUDA if there is any")
+    add("--device", default=None, help=DEVICE_HELP)
     add("--dtype", choices=("float32", "float64"), default="float32", help="precision (%(default)s)")
-    add("--iterations", type=count, default=50, help="sweeps of the contact solver at most (%(default)s)")
-    add("--tolerance", type=number, default=0.0, help="change of impulse in N s at which it stops (%(default)s)")
-    add("--threads", type=count, default=None, help="CPU threads; by default all cores")
+    add("--iterations", type=count, default=50, help="maximum sweeps of the contact solver (%(default)s)")
+    add("--tolerance", type=number, default=0.0, help="impulse change in N s at which the solver stops (%(default)s)")
+    add("--threads", type=count, default=None, help=THREADS_HELP)
 
 
 def add_start(command: argparse.ArgumentParser) -> None:
-    """Where environments start, and what drives them."""
+    """Add the options for the initial state and the control."""
     group = command.add_argument_group("motion")
     add = group.add_argument
     add(
         "--control",
         default="hold",
-        help="hold: the default pose; zero; random: new targets every 0.1 s; or an .npz file with u, (steps, nu) or "
-        "(steps, envs, nu) (%(default)s)",
+        help="hold: keep the default pose; zero; random: new targets every 0.1 s; or an .npz file with an array u, "
+        "(steps, nu) or (steps, envs, nu) (%(default)s)",
     )
     add(
         "--perturb",
         type=number,
         default=0.0,
-        help="random offset of joints at the start, up to so many rad or m (%(default)s)",
+        help="largest random offset of the initial joint positions, rad or m (%(default)s)",
     )
-    add("--seed", type=seed, default=0, help="of random offsets and controls (%(default)s)")
+    add("--seed", type=seed, default=0, help="seed of random offsets and controls (%(default)s)")
 
 
 def load_model(options: argparse.Namespace) -> Model:
@@ -133,12 +134,12 @@ def load_model(options: argparse.Namespace) -> Model:
     given += [("floating", True)] * options.floating + options.option
     named = as_dict(given, "of the model")
     if not options.model:
-        raise ValueError("the model's name is empty; give a scene's name or a file.")
+        raise ValueError("the model name is empty; give a scene name or a file.")
     return wa.load(options.model, **named)
 
 
 def given_options(options: argparse.Namespace) -> list[str]:
-    """Which options of add_model were given, as they are written."""
+    """The options of add_model that were given, as written on the command line."""
     return [f"--{name}" for name in ("floating", "drive", "kp", "kd", "option") if getattr(options, name)]
 
 
@@ -157,12 +158,12 @@ def make_simulator(options: argparse.Namespace, model: Model) -> Simulator:
     )
 
 
-# -- kinds of option values
+# -- option types
 
 
 def _whole(text: str, least: int) -> int:
     if not re.fullmatch(r"-?\d+", text.strip()) or int(text) < least:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of at least {least}")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number >= {least}")
     return int(text)
 
 
@@ -176,7 +177,7 @@ def seed(text: str) -> int:
 
 def port(text: str) -> int:
     if _whole(text, 0) > 65535:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a port; they go up to 65535")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a port; the highest is 65535")
     return int(text)
 
 
@@ -186,7 +187,7 @@ def number(text: str) -> float:
     except ValueError:
         value = math.nan
     if not (math.isfinite(value) and value >= 0):
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number of zero or more")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number >= 0")
     return value
 
 
@@ -196,23 +197,27 @@ def positive(text: str) -> float:
     except argparse.ArgumentTypeError:
         good = False
     if not good:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number above zero")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number > 0")
     return float(text)
 
 
 def loader_option(text: str) -> tuple[str, object]:
-    """ "friction=0.8" as a name and a value: JSON, Python's True, False and None, or a plain word."""
+    """Parse "friction=0.8" into name and value: JSON, Python's True, False and None, or a plain word."""
     name, equals, value = text.partition("=")
     if not equals or not name.strip().isidentifier():
-        raise argparse.ArgumentTypeError(f"{text!r} is not of the form NAME=VALUE")
+        raise argparse.ArgumentTypeError(f"{text!r} does not have the form NAME=VALUE")
     try:
         return name.strip(), json.loads(value)
     except ValueError:
         return name.strip(), {"True": True, "False": False, "None": None}.get(value, value)
 
 
+NAME_VALUE: dict[str, Any] = {"type": loader_option, "action": "append", "default": [], "metavar": "NAME=VALUE"}
+"""Arguments of add_argument for an option that may be repeated."""
+
+
 def as_dict(given: list[tuple[str, Any]], whose: str) -> dict[str, Any]:
-    """Values by their names, none of which may be given twice; whose: "of the model", for the error."""
+    """Values by name; a repeated name is an error. whose: for the error message, such as "of the model"."""
     for k, (name, _) in enumerate(given):
         if name in dict(given[:k]):
             raise ValueError(f"the option {name!r} {whose} is given twice.")
@@ -220,10 +225,19 @@ def as_dict(given: list[tuple[str, Any]], whose: str) -> dict[str, Any]:
 
 
 def refuse(options: argparse.Namespace, why: str, *names: str) -> None:
-    """An error for options that would do nothing."""
+    """Raise an error for options that would have no effect."""
     for name in names:
         if getattr(options, name) not in (None, False, "auto", 0.0):
-            raise ValueError(f"--{name.replace('_', '-')} would do nothing: {why}.")
+            raise ValueError(f"--{name.replace('_', '-')} would have no effect: {why}.")
+
+
+def check_outputs(options: argparse.Namespace, suffixes: dict[str, tuple[str, ...]]) -> None:
+    """Raise an error for output paths that cannot be written; suffixes: accepted suffixes by option name."""
+    from ..files import check_output_path
+
+    for name, accepted in suffixes.items():
+        if getattr(options, name) is not None:
+            check_output_path(getattr(options, name), accepted)
 
 
 def picture_size(text: str) -> tuple[int, int]:
@@ -234,7 +248,7 @@ def picture_size(text: str) -> tuple[int, int]:
 
 
 def id_list(text: str) -> list[int]:
-    """ "0,5,8-11" as numbers."""
+    """Parse "0,5,8-11" into numbers."""
     ids: list[int] = []
     for part in text.split(","):
         match = re.fullmatch(r"\s*(\d+)(?:-(\d+))?\s*", part)
@@ -246,8 +260,16 @@ def id_list(text: str) -> list[int]:
     return ids
 
 
+def synchronize(tensor: torch.Tensor) -> None:
+    """Wait until a tensor is computed: launches on CUDA are asynchronous."""
+    import torch
+
+    if tensor.is_cuda:
+        torch.cuda.synchronize(tensor.device)
+
+
 def free_memory() -> int | None:
-    """Bytes that programs can still get, or None where the system does not say."""
+    """Available memory in bytes, or None if the system does not report it."""
     try:
         line = next(x for x in Path("/proc/meminfo").read_text().splitlines() if x.startswith("MemAvailable"))
     except (OSError, StopIteration):

@@ -1,4 +1,4 @@
-"""Where environments start and what drives them: the options --perturb, --seed and --control."""
+"""Initial states and controls: the options --perturb, --seed and --control."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ if TYPE_CHECKING:
     from ..simulator import Simulator
 
 HOLD = 0.1  # s between new random targets
-REACH = 0.5  # rad or m, of random targets around the default pose
+REACH = 0.5  # rad or m, range of random targets around the default pose
 
 Control = Callable[[int, int], "torch.Tensor"]
-"""control(first, count) -> (count, num_envs, nu); called for one stretch of steps after the other."""
+"""control(first, count) -> (count, num_envs, nu); called for consecutive ranges of steps."""
 
 
 def joint_offsets(model: Model, num_envs: int, size: float, seed: int) -> np.ndarray:
-    """Random offsets (num_envs, nq) of joints with one degree of freedom, so that q0 plus them keeps their limits."""
+    """Random offsets (num_envs, nq) of joints with one degree of freedom; q0 plus offset stays within the limits."""
     from ..model import JointType
 
     links = np.flatnonzero(np.isin(model.joint_type, (JointType.REVOLUTE, JointType.PRISMATIC)))
     at, dof = model.q_start[links], model.v_start[links]
     start = model.q0[at]
     wished = start + np.random.default_rng(seed).uniform(-size, size, (num_envs, len(links)))
-    # a pose that already is outside its limits stays where it is
+    # a default position outside its limits is not moved
     lower, upper = np.minimum(model.lower[dof], start), np.maximum(model.upper[dof], start)
     offsets = np.zeros((num_envs, model.nq))
     offsets[:, at] = np.clip(wished, lower, upper) - start
@@ -45,7 +45,7 @@ def initial_state(sim: Simulator, options: argparse.Namespace) -> tuple[torch.Te
 
 
 def make_control(sim: Simulator, options: argparse.Namespace, steps: int | None) -> tuple[Control, int | None]:
-    """The control that --control names, and the number of steps: the file's, if none is asked for."""
+    """The control selected by --control, and the number of steps; if steps is None, the file's number of rows."""
     if options.control == "hold":
         return _constant(sim, sim.model.u0), steps
     if options.control == "zero":
@@ -64,9 +64,9 @@ def _constant(sim: Simulator, u: np.ndarray) -> Control:
 
 
 def random_range(model: Model) -> tuple[np.ndarray, np.ndarray]:
-    """Lowest and highest random control (nu,).
+    """Lower and upper bound (nu,) of random controls.
 
-    Near the default pose for position drives, the effort limits of torque drives; +-1 where nothing is known.
+    Position drives: around the default pose. Torque drives: the effort limits. Otherwise +-1.
     """
     from ..model import DriveType
 
@@ -87,7 +87,7 @@ def _random(sim: Simulator, seed: int) -> Control:
     import torch
 
     low, high = random_range(sim.model)
-    generator = np.random.default_rng([seed, 1])  # another stream than the offsets of the start
+    generator = np.random.default_rng([seed, 1])  # independent of the initial offsets
     like = sim.initial_state()[0]
     hold = max(1, round(HOLD / (sim.dt * sim.substeps)))
     now, stretch = like, -1
@@ -118,14 +118,14 @@ def _recorded(sim: Simulator, rows: np.ndarray) -> Control:
 
 
 def read_controls(path: str, model: Model, num_envs: int) -> np.ndarray:
-    """The array u of an .npz file, (steps, num_envs or 1, nu)."""
+    """Read the array u of an .npz file, (steps, num_envs or 1, nu)."""
     from ..model.file import read_arrays
 
     if Path(path).suffix.lower() != ".npz":
         raise ValueError(f"--control is {path!r}; it must be hold, zero, random or an .npz file.")
     arrays = read_arrays(Path(path), "u")
     if "u" not in arrays:
-        raise ValueError(f"{path}: there is no array u in this file; it must be (steps, nu) or (steps, envs, nu).")
+        raise ValueError(f"{path}: array u is missing; it must be (steps, nu) or (steps, envs, nu).")
     u = arrays["u"]
     u = u[:, None] if u.ndim == 2 else u
     if u.ndim != 3 or u.shape[0] == 0 or u.shape[1] not in (1, num_envs) or u.shape[2] != model.nu:
@@ -134,7 +134,7 @@ def read_controls(path: str, model: Model, num_envs: int) -> np.ndarray:
             f"(steps, {model.nu}) or (steps, {num_envs}, {model.nu})."
         )
     if u.dtype.kind not in "fiu":
-        raise ValueError(f"{path}: u holds {u.dtype}, not real numbers.")
+        raise ValueError(f"{path}: u has dtype {u.dtype}; it must hold real numbers.")
     if not np.isfinite(u).all():
-        raise ValueError(f"{path}: u has entries that are not finite.")
+        raise ValueError(f"{path}: u has non-finite entries.")
     return u

@@ -1,4 +1,4 @@
-"""`warp-articulated doctor`: versions, devices, the kernel cache, and a self check of physics and gradients."""
+"""`warp-articulated doctor`: versions, devices, kernel cache, and a self-check of physics and gradients."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from collections.abc import Callable
 from importlib import metadata
 from pathlib import Path
 
-from .console import FAILED, OK, Console, add_command
+from .console import DEVICE_HELP, FAILED, OK, Console, add_command
 
 EXAMPLES = """
 warp-articulated doctor
@@ -31,7 +31,7 @@ OPTIONAL = {
 def add(commands) -> None:
     does = "check this installation: versions, devices, kernel cache, and a short test of physics and gradients"
     command = add_command(commands, "doctor", does, EXAMPLES, run)
-    command.add_argument("--device", help="cpu or cuda:0; by default CUDA if there is any")
+    command.add_argument("--device", help=DEVICE_HELP)
 
 
 def run(options: argparse.Namespace) -> int:
@@ -45,7 +45,7 @@ def run(options: argparse.Namespace) -> int:
     _cache(report)
     print("self check")
     _self_check(report, options.device, console)
-    print("all is well" if not report.failed else f"{report.failed} of the checks failed")
+    print("all checks passed" if not report.failed else f"{report.failed} checks failed")
     return FAILED if report.failed else OK
 
 
@@ -53,7 +53,7 @@ class _Report:
     failed = 0
 
     def line(self, name: str, text: str, good: bool | None = True) -> None:
-        """good: None: only worth knowing."""
+        """Print one line of the report; good=None: for information only."""
         mark = {True: "ok", False: "FAIL", None: "-"}[good]
         self.failed += good is False
         print(f"  {mark:>4}  {name:16} {text}", flush=True)
@@ -86,7 +86,7 @@ def _devices(report: _Report) -> None:
     from ..device.launch import cores
 
     wp.init()
-    report.line("cpu", f"{cores()} cores that this process may use")
+    report.line("cpu", f"{cores()} cores available to this process")
     cuda = [device for device in wp.get_devices() if device.is_cuda]
     for device in cuda:
         report.line(device.alias, f"{device.name}, sm_{device.arch}, {device.total_memory / 2**30:.0f} GiB")
@@ -94,7 +94,7 @@ def _devices(report: _Report) -> None:
             "torch", "sees CUDA" if torch.cuda.is_available() else "is built without CUDA", torch.cuda.is_available()
         )
     if not cuda:
-        report.line("cuda", "Warp sees no GPU with a driver; everything runs on the CPU", None)
+        report.line("cuda", "no GPU with a driver found by Warp; everything runs on the CPU", None)
 
 
 def _cache(report: _Report) -> None:
@@ -103,7 +103,7 @@ def _cache(report: _Report) -> None:
     folder = Path(str(wp.config.kernel_cache_dir))
     files = [f for f in folder.rglob("*") if f.is_file()] if folder.exists() else []
     size = sum(f.stat().st_size for f in files) / 1e6
-    report.line("folder", f"{folder} (WARP_CACHE_PATH moves it)", os.access(folder, os.W_OK))
+    report.line("folder", f"{folder} (set by WARP_CACHE_PATH)", os.access(folder, os.W_OK))
     free = shutil.disk_usage(folder).free / 1e9
     report.line("size", f"{size:.0f} MB in {len(files)} files, {free:.1f} GB free", free > 0.5)
 
@@ -127,7 +127,7 @@ def _self_check(report: _Report, device: str | None, console: Console) -> None:
 
 
 def _pendulum(device: str | None) -> tuple[str, bool]:
-    """Acceleration of a link that hangs at 0.7 rad from the horizontal: -m g l cos(q) / (I + m l^2)."""
+    """Acceleration of a link at 0.7 rad from the horizontal: -m g l cos(q) / (I + m l^2)."""
     import torch
 
     import warp_articulated as wa
@@ -143,7 +143,7 @@ def _pendulum(device: str | None) -> tuple[str, bool]:
 
 
 def _sliding_block(device: str | None) -> tuple[str, bool]:
-    """A block slides 0.1 s with friction mu: x = v n dt - mu g dt^2 n (n + 1) / 2 after n steps, and dx/dmu."""
+    """A block slides for 0.1 s with friction mu: x = v n dt - mu g dt^2 n (n + 1) / 2 after n steps, and dx/dmu."""
     import torch
 
     import warp_articulated as wa
@@ -161,7 +161,7 @@ def _sliding_block(device: str | None) -> tuple[str, bool]:
     return f"x {x:.6f} m, closed form {meant:.6f}; dx/dmu {slope:.6f}, {meant_slope:.6f}", good
 
 
-# both compile small kernels, some seconds with an empty cache
+# both compile small kernels, a few seconds with an empty cache
 CHECKS: dict[str, Callable[[str | None], tuple[str, bool]]] = {
     "pendulum": _pendulum,
     "sliding block": _sliding_block,

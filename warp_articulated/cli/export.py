@@ -1,4 +1,4 @@
-"""`warp-articulated export`: a model or a trajectory as a file of another kind; the name's ending says which."""
+"""`warp-articulated export`: writes a model or a trajectory in another format, chosen by the file name suffix."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from ..progress import Progress
     from ..trajectory import Trajectory
 
-CHUNK = 50  # frames at a time: enough to be fast, few enough to see progress
+CHUNK = 50  # frames per write: large enough to be fast, small enough to show progress
 EXAMPLES = """
 warp-articulated export run.npz run.usdc
 warp-articulated export run.npz run.html --env-ids 0-15
@@ -23,15 +23,17 @@ warp-articulated export robot.urdf robot.npz
 
 
 def add(commands) -> None:
-    does = "write a model or a trajectory as USD, as an HTML page, or as .npz"
+    does = "write a model or a trajectory as USD, HTML page or .npz"
     command = add_command(commands, "export", does, EXAMPLES, run)
-    add_model(command, what="; an .npz may hold a trajectory")
+    add_model(command, what="; an .npz file may hold a trajectory")
     command.add_argument(
-        "output", type=Path, help=".usd, .usda, .usdc: for USD viewers; .html: plays in a browser; .npz"
+        "output", type=Path, help="output file: .usd, .usda or .usdc for USD; .html for a browser; .npz"
     )
-    command.add_argument("--layout", choices=("auto", "hierarchy", "instancer"), default="auto", help="of a USD stage")
-    command.add_argument("--no-physics", action="store_true", help="USD: leave the UsdPhysics schemas out")
-    command.add_argument("--spacing", type=float, help="m between environments; by default as near as they fit")
+    command.add_argument(
+        "--layout", choices=("auto", "hierarchy", "instancer"), default="auto", help="USD: stage layout"
+    )
+    command.add_argument("--no-physics", action="store_true", help="USD: omit the UsdPhysics schemas")
+    command.add_argument("--spacing", type=float, help="m between environments; default: as close as they fit")
     add_choice(command)
 
 
@@ -43,9 +45,9 @@ def run(options: argparse.Namespace) -> int:
     path = check_output_path(options.output, (*USD_SUFFIXES, ".html", ".npz"))
     suffix = path.suffix.lower()
     if suffix not in USD_SUFFIXES:
-        refuse(options, "it is about USD stages", "layout", "no_physics")
+        refuse(options, "it applies to USD stages only", "layout", "no_physics")
     if suffix == ".npz":
-        refuse(options, "an .npz file has every row, and no grid", "fps", "spacing")
+        refuse(options, "an .npz file stores every row and has no grid", "fps", "spacing")
     film = read(options, path)
     with console.bar(f"writing {path}") as bar:
         if suffix in USD_SUFFIXES:
@@ -64,7 +66,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _export_usd(path: Path, film: Trajectory, options: argparse.Namespace, progress: Progress) -> None:
-    """Environments keep the numbers that they have in the batch, so this is no plain export_usd."""
+    """Write USD with the environments' numbers in the batch, which export_usd does not support."""
     from ..show.film import frame_rows
     from ..show.usd import UsdWriter
 

@@ -1,4 +1,4 @@
-"""`warp-articulated info`: the model as a tree, or the list of scenes."""
+"""`warp-articulated info`: prints a model as a tree, or the list of scenes."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def run(options: argparse.Namespace) -> int:
         from ..importers.scene_files import scene_description
 
         if given_options(options):
-            raise ValueError(f"`info scenes` takes no option {given_options(options)[0]}.")
+            raise ValueError(f"`info scenes` does not accept {given_options(options)[0]}.")
         for name in wa.scene_names():
             print(f"{name:16} {scene_description(name)}")
         return OK

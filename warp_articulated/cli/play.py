@@ -1,4 +1,4 @@
-"""`warp-articulated play`: how good a trained policy is, and films of it."""
+"""`warp-articulated play`: evaluates a trained policy and films it."""
 
 from __future__ import annotations
 
@@ -8,13 +8,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from .console import (
+    DEVICE_HELP,
+    NAME_VALUE,
     OK,
+    THREADS_HELP,
     Console,
     add_command,
     as_dict,
+    check_outputs,
     count,
     id_list,
-    loader_option,
     picture_size,
     port,
     positive,
@@ -29,7 +32,7 @@ if TYPE_CHECKING:
     from ..rl.learning.evaluation import Evaluation
     from ..rl.learning.policy_file import PolicyFile
 
-SHOWN = 4  # environments in films unless others are asked for
+SHOWN = 4  # environments in films by default
 FILM = 10.0  # s
 USD_FPS, GIF_FPS = 60.0, 25.0
 
@@ -43,33 +46,30 @@ warp-articulated play policy.pt --view
 
 
 def add(commands) -> None:
-    command = add_command(commands, "play", "play a trained policy, measure it and film it", EXAMPLES, run)
+    command = add_command(commands, "play", "play, evaluate and film a trained policy", EXAMPLES, run)
     option = command.add_argument
-    option("policy", help="a .pt file, the folder of a run, or the name of a policy that comes with the package")
-    option("--episodes", type=count, default=16, help="episodes to play, all at once (%(default)s)")
-    option("--seed", type=seed, default=0, help="of how they begin (%(default)s)")
+    option("policy", help="a .pt file, a run folder, or the name of a policy included in the package")
+    option("--episodes", type=count, default=16, help="episodes to play in parallel (%(default)s)")
+    option("--seed", type=seed, default=0, help="seed of the episodes (%(default)s)")
     option(
         "--option",
-        type=loader_option,
-        action="append",
-        default=[],
-        metavar="NAME=VALUE",
-        help="of the task in place of what the policy was trained with, the value as in JSON: push=0, n=3",
+        **NAME_VALUE,
+        help="task option that replaces the value used in training, with a JSON value: push=0, n=3",
     )
-    option("--threads", type=count, help="CPU threads; by default all cores")
-    option("--device", help="cpu or cuda:0; by default CUDA if there is any")
+    option("--threads", type=count, help=THREADS_HELP)
+    option("--device", help=DEVICE_HELP)
     group = command.add_argument_group("output")
     option = group.add_argument
-    option("--gif", type=Path, help="write a small film for a web page, the camera moving along")
+    option("--gif", type=Path, help="write a small film for a web page; the camera follows the robots")
     option("--usd", type=Path, help="write a film (.usd, .usda, .usdc)")
-    option("--png", type=Path, help="write a picture of the film's end")
-    option("--json", type=Path, help="write the figures of every episode")
-    option("--seconds", type=positive, help=f"length of films at most ({FILM:g}), or of --view")
-    option("--env-ids", type=id_list, help=f"episodes that films show, such as 0,5,8-11; by default the first {SHOWN}")
-    option("--size", type=picture_size, help="of pictures, such as 960x540 (PNG 960x540, GIF 480x270)")
+    option("--png", type=Path, help="write a picture of the last frame of the film")
+    option("--json", type=Path, help="write the results of every episode")
+    option("--seconds", type=positive, help=f"maximum length of films ({FILM:g}), or duration of --view")
+    option("--env-ids", type=id_list, help=f"episodes shown in films, such as 0,5,8-11; default: the first {SHOWN}")
+    option("--size", type=picture_size, help="picture size, such as 960x540 (PNG 960x540, GIF 480x270)")
     group = command.add_argument_group("live")
-    group.add_argument("--view", action="store_true", help="show it in a browser instead, until Ctrl-C")
-    group.add_argument("--port", type=port, help="of the browser's address; 0: any that is free (8080)")
+    group.add_argument("--view", action="store_true", help="show the policy in a browser instead, until Ctrl-C")
+    group.add_argument("--port", type=port, help="port to serve on; 0: any free port (8080)")
 
 
 def run(options: argparse.Namespace) -> int:
@@ -82,12 +82,12 @@ def run(options: argparse.Namespace) -> int:
     given |= {name: getattr(options, name) for name in ("threads", "device") if getattr(options, name) is not None}
     found = load_policy(policy_path(options.policy))
     for name in given.keys() & {"task", "num_envs", "seed"}:
-        raise ValueError(f"{name} is no option of a task here; play has it as its own argument, or chooses it itself.")
+        raise ValueError(f"{name} is not a task option here; it is an argument of play, or play chooses it.")
     env = found.make(options.episodes, **given)
     found.policy.to(env.device, env.dtype)
     _check_fit(options, found, env)
-    told = f", trained by {found.info['algorithm']}" if "algorithm" in found.info else ""
-    console.say(f"a policy for {found.task}{told}")
+    origin = f", trained with {found.info['algorithm']}" if "algorithm" in found.info else ""
+    console.say(f"policy for {found.task}{origin}")
     if options.view:
         return _view(options, found, env)
     film = _Film(options, env)
@@ -100,17 +100,15 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _check(options: argparse.Namespace) -> None:
-    """Find out before the work, not after it, that the result could not be kept."""
-    from ..files import USD_SUFFIXES, check_output_path
+    """Check options and output paths before the work starts."""
+    from ..files import USD_SUFFIXES
 
     suffixes = {"usd": USD_SUFFIXES, "gif": (".gif",), "png": (".png",), "json": (".json",)}
-    for name, accepted in suffixes.items():
-        if getattr(options, name) is not None:
-            check_output_path(getattr(options, name), accepted)
+    check_outputs(options, suffixes)
     if options.view:
-        refuse(options, "the browser shows it, and no file is written", *suffixes)
+        refuse(options, "--view writes no files", *suffixes)
     else:
-        refuse(options, "there is no --view", "port")
+        refuse(options, "--view is not given", "port")
     if not (options.usd or options.gif or options.png):
         refuse(options, "no film is written", *(("env_ids",) if options.view else ("seconds", "env_ids")))
     if not (options.png or options.gif):
@@ -121,7 +119,7 @@ def _check(options: argparse.Namespace) -> None:
 
 
 def _check_fit(options: argparse.Namespace, found: PolicyFile, env: Env) -> None:
-    """Options can make another robot of the task."""
+    """Task options can change the robot, so that the policy no longer fits."""
     for name in ("observation_size", "action_size"):
         if getattr(env, name) != found.info[name]:
             raise ValueError(
@@ -153,7 +151,7 @@ def _write_json(options: argparse.Namespace, console: Console, found: PolicyFile
     from ..files import replace_when_done
 
     episodes = {"return": result.returns, "length": result.lengths, **result.measures}
-    told = {
+    report = {
         "policy": options.policy,
         "task": found.task,
         "options": {**found.options, **dict(options.option)},
@@ -162,12 +160,12 @@ def _write_json(options: argparse.Namespace, console: Console, found: PolicyFile
         "episodes": {name: values.tolist() for name, values in episodes.items()},
     }
     with replace_when_done(options.json) as temporary:
-        temporary.write_text(json.dumps(told, indent=1) + "\n", "utf-8")
+        temporary.write_text(json.dumps(report, indent=1) + "\n", "utf-8")
     console.say(f"wrote {options.json}")
 
 
 class _Film:
-    """Positions of the episodes that are shown, for as long as the film lasts."""
+    """Positions of the filmed episodes, up to the length of the film."""
 
     def __init__(self, options: argparse.Namespace, env: Env):
         self.options, self.env = options, env
@@ -221,6 +219,6 @@ def _view(options: argparse.Namespace, found: PolicyFile, env: Env) -> int:
     control = PolicyControl(env, found.policy, state)
     port = 8080 if options.port is None else options.port
     with Viewer(env.sim, control=control, state=(state.q, state.qd), port=port) as viewer:
-        print(f"open {viewer.url} in a browser; Ctrl-C ends it", flush=True)
+        print(f"open {viewer.url} in a browser; stop with Ctrl-C", flush=True)
         viewer.run(options.seconds)
     return OK

@@ -1,4 +1,4 @@
-"""A policy as what drives the viewer, which knows positions, velocities and the time, and nothing of tasks."""
+"""Drives the viewer with a policy. The viewer knows positions, velocities and time, but no tasks."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ if TYPE_CHECKING:
 
 
 class PolicyControl:
-    """control(time, q, qd): what the policy does there, with the memory that the task keeps.
+    """control(time, q, qd): the policy's control for this state; keeps the task's memory between calls.
 
-    No episode ends: a robot that fell lies there until the viewer is reset. Pushes are the user's, and parameters that
-    the task varies are those of the model.
+    Episodes never end: a fallen robot stays down until the viewer is reset. The task's random pushes and varied
+    parameters are not applied; the user pushes, and parameters are the model's.
     """
 
     def __init__(self, env: Env, policy: Callable[[torch.Tensor], torch.Tensor], start: State):
@@ -31,7 +31,7 @@ class PolicyControl:
         state = replace(self.start, q=q, qd=qd, frame=self.start.frame + frame)
         if self._before is not None:
             before, action = self._before
-            if frame == int(before.frame[0]):  # asked again, for contact forces
+            if frame == int(before.frame[0]):  # called again, for contact forces
                 return self.env.control(before, action)
             state = replace(state, memory=before.memory)
             state = replace(state, memory=self.env.remember(before, action, state))

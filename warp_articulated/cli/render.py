@@ -1,4 +1,4 @@
-"""`warp-articulated render`: a picture of a model, or a picture or GIF of a trajectory."""
+"""`warp-articulated render`: draws a model as PNG, or a trajectory as PNG or GIF."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ def add(commands) -> None:
     command = add_command(
         commands, "render", "draw a model or a trajectory as PNG or GIF, without a display", EXAMPLES, run
     )
-    add_model(command, what="; an .npz may hold a trajectory")
-    command.add_argument("output", type=Path, help="a .png file (of a trajectory: its end) or a .gif file")
-    command.add_argument("--size", type=picture_size, help="pixels (PNG 960x540, GIF 480x270)")
-    command.add_argument("--follow", action="store_true", help="GIF: the camera moves with the robots")
+    add_model(command, what="; an .npz file may hold a trajectory")
+    command.add_argument("output", type=Path, help="a .png file (last frame of a trajectory) or a .gif file")
+    command.add_argument("--size", type=picture_size, help="size in pixels (PNG 960x540, GIF 480x270)")
+    command.add_argument("--follow", action="store_true", help="GIF: the camera follows the robots")
     add_choice(command)
 
 
@@ -33,7 +33,7 @@ def run(options: argparse.Namespace) -> int:
     console = Console(options)
     path = check_output_path(options.output, (".png", ".gif"))
     if path.suffix.lower() == ".png":
-        refuse(options, "a PNG is one picture, of the end", "fps", "follow", "start")
+        refuse(options, "a PNG shows the last frame only", "fps", "follow", "start")
     film = read(options, path)
     sizes = {} if options.size is None else {"size": options.size}
     if path.suffix.lower() == ".gif":

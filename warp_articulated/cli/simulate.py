@@ -1,4 +1,4 @@
-"""`warp-articulated simulate`: run a batch, and write films, pictures and data of it."""
+"""`warp-articulated simulate`: runs a batch and writes films, pictures and data."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ from .console import (
     add_model,
     add_simulator,
     add_start,
+    check_outputs,
     count,
     free_memory,
     id_list,
@@ -28,6 +29,7 @@ from .console import (
     picture_size,
     positive,
     refuse,
+    synchronize,
 )
 from .control import Control, initial_state, make_control
 
@@ -37,10 +39,10 @@ if TYPE_CHECKING:
     from ..model import Model
     from ..simulator import Simulator
 
-CHUNK = 50  # steps per rollout: long enough to be fast, short enough to see progress
+CHUNK = 50  # steps per rollout: large enough to be fast, small enough to show progress
 STEPS = 1000
 USD_FPS, GIF_FPS, MIN_GIF_FPS, MAX_GIF_FPS = 60.0, 25.0, 0.01, 50.0
-CHUNK_BYTES = 2**29  # of states that a chunk may take
+CHUNK_BYTES = 2**29  # limit on the states of a chunk
 
 EXAMPLES = """
 warp-articulated simulate laikago --envs 1024 --steps 500 --perturb 0.05 --png robots.png
@@ -64,11 +66,11 @@ def add(commands) -> None:
     option = group.add_argument
     option("--usd", type=Path, help="write a film (.usd, .usda, .usdc)")
     option("--gif", type=Path, help="write a small film for a web page")
-    option("--png", type=Path, help="write a picture of the end")
-    option("--npz", type=Path, help="write states and controls of every step, with names and units")
+    option("--png", type=Path, help="write a picture of the final state")
+    option("--npz", type=Path, help="write the states and controls of every step, with names and units")
     option("--fps", type=positive, help=f"frames per second of films ({USD_FPS:g}; GIF {GIF_FPS:g})")
-    option("--env-ids", type=id_list, help="environments to write, such as 0,5,8-11; by default all")
-    option("--size", type=picture_size, help="of pictures, such as 960x540 (PNG 960x540, GIF 480x270)")
+    option("--env-ids", type=id_list, help="environments to write, such as 0,5,8-11; default: all")
+    option("--size", type=picture_size, help="picture size, such as 960x540 (PNG 960x540, GIF 480x270)")
 
 
 def run(options: argparse.Namespace) -> int:
@@ -79,7 +81,7 @@ def run(options: argparse.Namespace) -> int:
     needed, memory = 4 * _state_bytes(model, options), free_memory()
     if memory is not None and needed > memory:
         raise ValueError(
-            f"--envs {options.envs} needs about {needed / 1e9:,.0f} GB, but {memory / 1e9:,.0f} GB are free."
+            f"--envs {options.envs} needs about {needed / 1e9:,.0f} GB, but only {memory / 1e9:,.0f} GB are free."
         )
     sim = make_simulator(options, model)
     control, steps = make_control(sim, options, options.steps)
@@ -101,22 +103,20 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _state_bytes(model: Model, options: argparse.Namespace) -> int:
-    """Of one state and control of all environments."""
+    """Size of one state and one control of all environments."""
     return options.envs * (model.nq + model.nv + model.nu) * np.dtype(options.dtype).itemsize
 
 
 def _check_paths(options: argparse.Namespace) -> None:
-    """Find out before the work, not after it, that the result could not be kept."""
-    from ..files import USD_SUFFIXES, check_output_path
+    """Check options and output paths before the work starts."""
+    from ..files import USD_SUFFIXES
 
     suffixes = {"usd": USD_SUFFIXES, "gif": (".gif",), "png": (".png",), "npz": (".npz",)}
-    for name, accepted in suffixes.items():
-        if getattr(options, name) is not None:
-            check_output_path(getattr(options, name), accepted)
+    check_outputs(options, suffixes)
     if options.gif is not None and options.fps and not MIN_GIF_FPS <= options.fps <= MAX_GIF_FPS:
         raise ValueError(
-            f"--fps is {options.fps:g}, but a GIF has {MIN_GIF_FPS:g} to {MAX_GIF_FPS:g} frames per second; leave it "
-            "out, or write the other files in a run of their own."
+            f"--fps is {options.fps:g}, but a GIF supports {MIN_GIF_FPS:g} to {MAX_GIF_FPS:g} frames per second; omit "
+            "--fps, or write the other files in a separate run."
         )
     if not any(getattr(options, name) for name in suffixes):
         refuse(options, "no file is written", "env_ids")
@@ -130,7 +130,7 @@ def _check_paths(options: argparse.Namespace) -> None:
 
 
 class _Run:
-    """One simulation, chunk by chunk; films of USD and data go to the disk as it runs."""
+    """One simulation, run in chunks; USD films and .npz data are written to disk as it runs."""
 
     def __init__(self, sim: Simulator, control: Control, steps: int, options: argparse.Namespace, console: Console):
         self.sim, self.control, self.steps, self.options, self.console = sim, control, steps, options, console
@@ -145,7 +145,7 @@ class _Run:
         self.last = np.zeros(0)
 
     def simulate(self) -> float:
-        """Seconds that the steps took, without the writing."""
+        """Run all steps; returns the seconds they took, without writing files."""
         import torch
 
         seconds = 0.0
@@ -177,18 +177,15 @@ class _Run:
         self.console.say(f"kernels for {self.sim.device} ready after {time.perf_counter() - began:.1f} s")
 
     def _rollout(self, q: torch.Tensor, qd: torch.Tensor, u: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        import torch
-
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", RuntimeWarning)  # told once, at the end
+            warnings.simplefilter("ignore", RuntimeWarning)  # reported once, at the end
             qs, qds = self.sim.rollout(q, qd, u)
-        if qs.is_cuda:  # a launch returns before it is done
-            torch.cuda.synchronize(qs.device)
+        synchronize(qs)
         self.diverged.update(int(e) for e in self.sim.diverged)
         return qs, qds
 
     def _writers(self, stack: ExitStack) -> dict:
-        """Open files by kind, closed and moved into place when the simulation has ended well."""
+        """Open output files by format; closed and moved into place when the simulation succeeds."""
         writers: dict = {}
         if self.options.usd is not None:
             from ..show.usd import UsdWriter
@@ -203,7 +200,7 @@ class _Run:
         return writers
 
     def _take(self, writers: dict, done: int, ended: bool, qs, qds, u) -> None:
-        """Hand a chunk on. Its first row is the last one of the chunk before, so its own last row waits."""
+        """Pass a chunk to the writers. Its last row is the first row of the next chunk, so it is left to that one."""
         rows = len(u) + ended
         if "npz" in writers:
             writers["npz"].write(q=qs[:rows], qd=qds[:rows], u=u)
@@ -215,7 +212,7 @@ class _Run:
             self.gif_frames.append(qs[self._frames(self.gif_fps, done, rows)].cpu().numpy())
 
     def _frames(self, fps: float, done: int, rows: int) -> list[int]:
-        """Which of a chunk's rows a film of this rate shows."""
+        """The rows of a chunk that a film of this rate shows."""
         from ..show.film import frame_rows
 
         if fps not in self.frame_rows:

@@ -1,4 +1,4 @@
-"""`warp-articulated train`: learn a policy for a task; alone, or as one of the processes that torchrun starts."""
+"""`warp-articulated train`: trains a policy for a task, in one process or in several started by torchrun."""
 
 from __future__ import annotations
 
@@ -9,13 +9,26 @@ import signal
 import sys
 import threading
 from pathlib import Path
-from typing import Any
 
 from ..progress import Bar
-from .console import FAILED, OK, STOPPED, Console, add_command, as_dict, count, loader_option, number, positive, seed
+from .console import (
+    DEVICE_HELP,
+    FAILED,
+    NAME_VALUE,
+    OK,
+    STOPPED,
+    THREADS_HELP,
+    Console,
+    add_command,
+    as_dict,
+    count,
+    number,
+    positive,
+    seed,
+)
 
 ALGORITHMS = ("shac", "sac", "sql", "mbpo", "ppo")
-TOLD = ".lost"  # in the run's folder: one of the processes has said that another one is gone
+REPORTED = ".lost"  # file in the run folder: some process has already reported the failure of this run
 
 EXAMPLES = """
 warp-articulated train Cartpole --minutes 1
@@ -28,25 +41,24 @@ torchrun --nproc-per-node 2 -m warp_articulated train Ant
 
 
 def add(commands) -> None:
-    command = add_command(commands, "train", "learn a policy for a task", EXAMPLES, run)
+    command = add_command(commands, "train", "train a policy for a task", EXAMPLES, run)
     option = command.add_argument
     option("task", help="Ant, Cartpole, Hopper, LaikagoStand, LaikagoWalk or PendulumReach")
     option("--algo", choices=ALGORITHMS, default="shac", help="algorithm (%(default)s)")
-    option("--folder", type=Path, help="where all files go (runs/TASK-ALGO-SEED)")
-    option("--minutes", type=positive, help="of learning, without evaluations; by default what suits the task")
-    option("--steps", type=count, help="control steps of all environments after which to stop, if that comes first")
-    option("--until", type=float, metavar="RETURN", help="stop when an evaluation's mean return is as high as this")
-    option("--envs", type=count, help="environments; the same as --set num_envs=")
-    option("--seed", type=seed, default=0, help="of everything random (%(default)s)")
-    pairs: dict[str, Any] = {"type": loader_option, "action": "append", "default": [], "metavar": "NAME=VALUE"}
-    option("--option", **pairs, help="of the task, the value as in JSON: n=3, push=0.2")
-    option("--set", **pairs, help="a setting of the algorithm: gamma=0.95, actor_hidden='[64, 64]'")
+    option("--folder", type=Path, help="folder for all files (runs/TASK-ALGO-SEED)")
+    option("--minutes", type=positive, help="training time without evaluations; default: depends on the task")
+    option("--steps", type=count, help="stop after this many control steps of all environments, if that comes first")
+    option("--until", type=float, metavar="RETURN", help="stop when the mean return of an evaluation reaches this")
+    option("--envs", type=count, help="number of environments; same as --set num_envs=")
+    option("--seed", type=seed, default=0, help="seed of all random numbers (%(default)s)")
+    option("--option", **NAME_VALUE, help="task option, with a JSON value: n=3, push=0.2")
+    option("--set", **NAME_VALUE, help="algorithm setting, with a JSON value: gamma=0.95, actor_hidden='[64, 64]'")
     option("--evaluate-every", type=number, default=30.0, help="s between evaluations without noise (%(default)s)")
     option("--checkpoint-every", type=number, default=60.0, help="s between checkpoints (%(default)s)")
-    option("--resume", action="store_true", help="go on from the folder's checkpoint")
-    option("--begin-with", type=Path, metavar="FOLDER", help="another run by the same algorithm, for its networks")
-    option("--threads", type=count, help="CPU threads; by default all cores, shared by torchrun's processes")
-    option("--device", help="cpu or cuda:0; by default CUDA if there is any")
+    option("--resume", action="store_true", help="continue from the checkpoint in the folder")
+    option("--begin-with", type=Path, metavar="FOLDER", help="start from the networks of a run of the same algorithm")
+    option("--threads", type=count, help=f"{THREADS_HELP}, shared by torchrun's processes")
+    option("--device", help=DEVICE_HELP)
 
 
 def run(options: argparse.Namespace) -> int:
@@ -54,8 +66,8 @@ def run(options: argparse.Namespace) -> int:
     first, alone = _environment("RANK", 0) == 0, _environment("WORLD_SIZE", 1) == 1
     options.quiet = options.quiet or not first
     if first:
-        with contextlib.suppress(NotADirectoryError):  # which train says better
-            (options.folder / TOLD).unlink(missing_ok=True)
+        with contextlib.suppress(NotADirectoryError):  # train has a better error message for it
+            (options.folder / REPORTED).unlink(missing_ok=True)
     console = Console(options)
     from ..rl.learning.distributed import LostProcess
 
@@ -67,32 +79,32 @@ def run(options: argparse.Namespace) -> int:
         else:
             _train(options, console, None)
     except (LostProcess, SystemExit, KeyboardInterrupt) as stop:
-        signal.signal(signal.SIGTERM, signal.SIG_IGN)  # torchrun sends it to all that are left, whatever they know
-        if alone or _first_to_tell(options.folder):
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)  # torchrun sends it to all remaining processes
+        if alone or _first_to_report(options.folder):
             what = "stopped" if alone else "stopped: a process of the run was lost, or torchrun was stopped"
             print(f"warp-articulated: {what}. {_how_to_resume(options.folder)}", file=sys.stderr, flush=True)
         if isinstance(stop, LostProcess):
             return FAILED
         return STOPPED + (signal.SIGINT if isinstance(stop, KeyboardInterrupt) else signal.SIGTERM)
     except (ValueError, FileExistsError, FileNotFoundError):
-        if alone or _first_to_tell(options.folder):
+        if alone or _first_to_report(options.folder):
             raise
-        return FAILED  # another process has said what is wrong: all of them were given the same
+        return FAILED  # all processes have the same arguments, and another one has reported the error
     if stopping.sent is not None:
         print(f"warp-articulated: stopped. {_how_to_resume(options.folder)}", file=sys.stderr, flush=True)
         return STOPPED + stopping.sent
     if first:
-        _tell(options, console)
+        _print_result(options, console)
     return OK
 
 
 class _Stopping:
-    """The first Ctrl-C or SIGTERM lets an iteration end, so that the run can be saved; the second one stops at once."""
+    """The first Ctrl-C or SIGTERM stops after the current iteration and saves the run; the second stops at once."""
 
     def __init__(self, console: Console):
         self.quiet = console.quiet
         self.sent: int | None = None
-        """Number of the first signal."""
+        """Number of the first signal received."""
 
     def __enter__(self) -> _Stopping:
         self.before = {which: signal.signal(which, self._note) for which in (signal.SIGINT, signal.SIGTERM)}
@@ -106,15 +118,15 @@ class _Stopping:
         if self.sent is not None:
             raise KeyboardInterrupt if which == signal.SIGINT else SystemExit
         self.sent = which
-        if not self.quiet:  # not print: the signal may have come in the middle of another one
-            os.write(2, b"\nstopping after this iteration; the same again stops at once, without saving\n")
+        if not self.quiet:  # os.write, because the signal may have interrupted a print
+            os.write(2, b"\nstopping after this iteration; repeat to stop at once, without saving\n")
 
     def __call__(self) -> bool:
         return self.sent is not None
 
 
 def _environment(name: str, otherwise: int) -> int:
-    """What torchrun tells its processes."""
+    """A number that torchrun passes to its processes."""
     return int(os.environ.get(name, otherwise))
 
 
@@ -148,7 +160,7 @@ def _train(options: argparse.Namespace, console: Console, stop: _Stopping | None
 
 
 class _Progress:
-    """A bar, and a line for every evaluation."""
+    """A progress bar, and a line for every evaluation."""
 
     def __init__(self, console: Console):
         self.console, self.note = console, ""
@@ -160,9 +172,9 @@ class _Progress:
         return self
 
     def __call__(self, row: dict[str, float], done: float) -> None:
-        if self.bar is None:  # the first iteration has compiled all that is needed
+        if self.bar is None:  # the first iteration has compiled all kernels
             self.busy.__exit__()
-            self.bar = self.console.bar("learning")
+            self.bar = self.console.bar("training")
         if "return" in row:
             self.note = f"return {row['return']:.4g}  "
         self.bar(round(1000 * done), 1000, f"{self.note}{row['steps']:,.0f} steps  {row['steps/s']:,.0f} steps/s")
@@ -179,8 +191,8 @@ class _Progress:
             self.bar.close()
 
 
-def _tell(options: argparse.Namespace, console: Console) -> None:
-    """What came of it."""
+def _print_result(options: argparse.Namespace, console: Console) -> None:
+    """Print the final evaluation and the output files."""
     from ..rl.learning.runlog import read_log
 
     folder = options.folder
@@ -194,10 +206,10 @@ def _tell(options: argparse.Namespace, console: Console) -> None:
     console.say(f"watch it: warp-articulated play {folder} --gif film.gif")
 
 
-def _first_to_tell(folder: Path) -> bool:
-    """Whether no other process has told it: whichever is left, and any of them may be the lost one."""
+def _first_to_report(folder: Path) -> bool:
+    """Whether no other process has reported the failure yet. Any process may be the lost one, so any may report it."""
     try:
-        open(folder / TOLD, "x").close()
+        open(folder / REPORTED, "x").close()
     except FileExistsError:
         return False
     except OSError:
@@ -212,6 +224,6 @@ def _how_to_resume(folder: Path) -> str:
 
     path = folder / CHECKPOINT
     if not path.exists():
-        return "There is no checkpoint yet, so the same command begins anew."
+        return "There is no checkpoint yet; the same command starts again."
     steps = torch.load(path, weights_only=True, mmap=True)["learner"]["steps"]
-    return f"{path} goes up to step {steps:,}: the same command with --resume goes on from there."
+    return f"{path} was written at step {steps:,}; the same command with --resume continues from there."

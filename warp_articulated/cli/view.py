@@ -1,4 +1,4 @@
-"""`warp-articulated view`: the live batch in a browser."""
+"""`warp-articulated view`: shows a running batch in a browser."""
 
 from __future__ import annotations
 
@@ -36,12 +36,12 @@ def add(commands) -> None:
     add_model(command)
     command.add_argument("--envs", type=count, default=4, help="number of copies (%(default)s)")
     command.add_argument("--contacts", action="store_true", help="show contact points and forces from the start")
-    command.add_argument("--no-shadows", action="store_true", help="plain light, for browsers without a GPU")
+    command.add_argument("--no-shadows", action="store_true", help="no shadows, for browsers without a GPU")
     command.add_argument(
-        "--host", default="127.0.0.1", help="address to serve at; 0.0.0.0: for others too (%(default)s)"
+        "--host", default="127.0.0.1", help="address to serve on; 0.0.0.0: all interfaces (%(default)s)"
     )
-    command.add_argument("--port", type=port, default=8080, help="0: any that is free (%(default)s)")
-    command.add_argument("--seconds", type=positive, help="stop after so many seconds; by default with Ctrl-C")
+    command.add_argument("--port", type=port, default=8080, help="port to serve on; 0: any free port (%(default)s)")
+    command.add_argument("--seconds", type=positive, help="stop after this many seconds; default: run until Ctrl-C")
     add_start(command)
     add_simulator(command)
 
@@ -58,13 +58,13 @@ def run(options: argparse.Namespace) -> int:
         sim, control=control, state=initial_state(sim, options), host=options.host, port=options.port,
         contacts=options.contacts, shadows=not options.no_shadows,
     ) as viewer:  # fmt: skip
-        print(f"open {viewer.url} in a browser; Ctrl-C ends it", flush=True)
+        print(f"open {viewer.url} in a browser; stop with Ctrl-C", flush=True)
         viewer.run(options.seconds)
     return OK
 
 
 def _at_time(sim: Simulator, options: argparse.Namespace):
-    """--control as a function of time; a file's last row is held when it ends."""
+    """--control as a function of time; after the last row of a file, that row is held."""
     control, rows = make_control(sim, options, None)
 
     def at(seconds: float, q, qd):

@@ -1,6 +1,6 @@
-"""Reinforcement learning: batches of environments as differentiable functions of torch tensors, and tasks.
+"""Reinforcement learning: tasks, and batches of environments as differentiable functions of torch tensors.
 
-`rl.gym` and `rl.rsl` are adapters to Gymnasium and to rsl_rl, which need the extra `rl`.
+`rl.gym` and `rl.rsl` are adapters to Gymnasium and rsl_rl; they need the extra `rl`.
 """
 
 from .cartpole import Cartpole

@@ -1,4 +1,4 @@
-"""A pole on a cart: the smallest task."""
+"""Cart-pole, the smallest task."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ FALLEN = 0.5  # rad
 
 
 class Cartpole(Env):
-    """Hold a pole upright, or swing it up, by pushing its cart along a rail of 2.4 m to either side.
+    """Balance a pole on a cart, or swing it up; the rail extends 2.4 m to either side.
 
-    Observation (5): place and speed of the cart, sine and cosine of the pole's angle from the vertical, its rate.
-    Action (1): force, +-10 N. Reward: the cosine, less small costs of place, speeds and force. Balancing ends when the
-    pole leans by more than 0.5 rad; swinging up never does.
+    Observation (5): position and velocity of the cart, sine and cosine of the pole's angle from the vertical, its rate.
+    Action (1): force, +-10 N. Reward: the cosine, minus small costs of position, velocities and force. Balancing
+    terminates when the pole leans by more than 0.5 rad; swinging up never terminates.
 
     Args:
-        num_envs: copies of it.
-        swing_up: begin with the pole hanging.
-        options: as of `Env`.
+        num_envs: number of environments.
+        swing_up: start with the pole hanging down.
+        options: see `Env`.
     """
 
     dt, substeps, episode_length = 5e-3, 4, 300

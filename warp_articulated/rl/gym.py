@@ -1,7 +1,7 @@
-"""The tasks as Gymnasium's environments: `gymnasium.make_vec` of a batch, `gymnasium.make` of a single one.
+"""The tasks as Gymnasium environments: `gymnasium.make_vec` for a batch, `gymnasium.make` for a single environment.
 
-Importing this module registers "warp_articulated/Ant-v0" and the like. Arrays are numpy's and carry no gradients: for
-these there is `rl.Env`.
+Importing this module registers "warp_articulated/Ant-v0" and the other tasks. Arrays are numpy arrays without
+gradients; for gradients use `rl.Env`.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ class VectorEnv(gymnasium.vector.VectorEnv):
 
     Args:
         env: the batch.
-        autoreset_mode: when an episode that has ended begins anew. SAME_STEP: within the step that ended it;
-            info["_final_obs"] (num_envs,) then says which ended, info["final_obs"] (num_envs,) has their last
-            observations and None for the others. NEXT_STEP: in the step after, which ignores its action and is worth 0.
-            DISABLED: when `reset` is called with options={"reset_mask": ...}.
+        autoreset_mode: when to reset an environment whose episode has ended. SAME_STEP: in the step that ended it;
+            info["_final_obs"] (num_envs,) marks the ended episodes, info["final_obs"] (num_envs,) has their last
+            observations, and None for the others. NEXT_STEP: in the following step, which ignores its action and has
+            reward 0. DISABLED: when `reset` is called with options={"reset_mask": ...}.
     """
 
     metadata: dict[str, Any] = {"render_modes": []}  # noqa: RUF012
@@ -52,10 +52,10 @@ class VectorEnv(gymnasium.vector.VectorEnv):
         self.single_observation_space, self.single_action_space = spaces(env)
         self.observation_space = batch_space(self.single_observation_space, env.num_envs)
         self.action_space = batch_space(self.single_action_space, env.num_envs)
-        self._over = torch.zeros(env.num_envs, dtype=torch.bool, device=env.device)  # and not yet begun anew
+        self._over = torch.zeros(env.num_envs, dtype=torch.bool, device=env.device)  # and not yet reset
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None):
-        """First observations, and {}. options may hold "reset_mask" (num_envs,) of bool: where to begin anew."""
+        """Returns the observations and {}. options["reset_mask"], (num_envs,) bool: which environments to reset."""
         super().reset(seed=seed)
         mask = (options or {}).get("reset_mask")
         with torch.no_grad():
@@ -83,12 +83,12 @@ class VectorEnv(gymnasium.vector.VectorEnv):
         return _copy(step.observation), reward, terminated, truncated, info
 
     def _go_on(self, action: torch.Tensor) -> Step:
-        """A step after which nothing begins anew, but what had ended before it, if that is wanted."""
+        """A step without resetting episodes that end in it; NEXT_STEP resets those that ended before it."""
         env, over = self.env, self._over
         if self.autoreset_mode is AutoresetMode.DISABLED and bool(over.any()):
             raise RuntimeError(
-                f"Environment {int(over.nonzero()[0])} has ended its episode; call reset with options={{'reset_mask': "
-                "...} for all that have, or choose another autoreset_mode."
+                f"The episode of environment {int(over.nonzero()[0])} has ended; call reset with "
+                "options={'reset_mask': ...} for all ended environments, or choose another autoreset_mode."
             )
         env.state, reward, terminated = env.transition(env.state, action)
         observation = env.restart(over)
@@ -99,7 +99,7 @@ class VectorEnv(gymnasium.vector.VectorEnv):
 
 
 class SingleEnv(gymnasium.Env):
-    """One environment; when its episode ends, its user resets it.
+    """A single environment; the user resets it when its episode ends.
 
     Args:
         env: a batch of one.
@@ -110,7 +110,7 @@ class SingleEnv(gymnasium.Env):
 
     def __init__(self, env: Env, render_mode: str | None = None):
         if env.num_envs != 1:
-            raise ValueError(f"env has {env.num_envs} environments; a gymnasium.Env is a single one.")
+            raise ValueError(f"env has {env.num_envs} environments; a gymnasium.Env must have exactly one.")
         if render_mode not in (None, *self.metadata["render_modes"]):
             raise ValueError(f"render_mode is {render_mode!r}; it must be 'rgb_array', or None for no pictures.")
         self.env = env
@@ -119,7 +119,7 @@ class SingleEnv(gymnasium.Env):
         self.observation_space, self.action_space = spaces(env)
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None):
-        """First observation, and {}."""
+        """Returns the first observation and {}."""
         super().reset(seed=seed)
         with torch.no_grad():
             return _copy(self.env.reset(seed)[0]), {}
@@ -128,19 +128,19 @@ class SingleEnv(gymnasium.Env):
         """Observation, reward, terminated, truncated and {} of one control step."""
         env = self.env
         with torch.no_grad():
-            # not env.step, which would go on to the next episode by itself
+            # not env.step, which would reset the environment
             env.state, reward, terminated = env.transition(env.state, _tensor(env, "action", action)[None])
             observation = _copy(env.observe(env.state)[0])
         truncated = bool(env.state.frame >= env.episode_length) and not bool(terminated)
         return observation, float(reward), bool(terminated), truncated, {}
 
     def render(self) -> np.ndarray | None:
-        """(height, width, 3) uint8, a picture of where it is now; None without a render_mode."""
+        """Picture (height, width, 3) of the current state, uint8; None without a render_mode."""
         return None if self.render_mode is None else render(self.env.model, self.env.state.q, size=PICTURE)
 
 
 def spaces(env: Env) -> tuple[gymnasium.spaces.Box, gymnasium.spaces.Box]:
-    """Of observations, which have no bounds, and of actions, in [-1, 1]."""
+    """Spaces of observations, unbounded, and of actions, in [-1, 1]."""
     dtype = np.float32 if env.dtype == torch.float32 else np.float64
     observation = gymnasium.spaces.Box(-np.inf, np.inf, (env.observation_size,), dtype)
     return observation, gymnasium.spaces.Box(-1.0, 1.0, (env.action_size,), dtype)
@@ -149,22 +149,22 @@ def spaces(env: Env) -> tuple[gymnasium.spaces.Box, gymnasium.spaces.Box]:
 def make_vector(
     task: str, num_envs: int = 1, autoreset_mode: AutoresetMode | str = AutoresetMode.SAME_STEP, **options
 ) -> VectorEnv:
-    """What gymnasium.make_vec calls; options are those of the task's class."""
+    """Entry point of gymnasium.make_vec; options are passed to the task's class."""
     return VectorEnv(make(task, num_envs, **_seeded(options)), autoreset_mode)
 
 
 def make_single(task: str, render_mode: str | None = None, **options) -> SingleEnv:
-    """What gymnasium.make calls; options are those of the task's class."""
+    """Entry point of gymnasium.make; options are passed to the task's class."""
     return SingleEnv(make(task, **_seeded(options)), render_mode)
 
 
 def _seeded(options: dict[str, Any]) -> dict[str, Any]:
-    """With a seed of its own: environments that nobody seeds differ from each other in Gymnasium."""
+    """Add a random seed by default: in Gymnasium, unseeded environments differ from each other."""
     return {"seed": int(np.random.default_rng().integers(2**62)), **options}
 
 
 def _copy(observation: torch.Tensor) -> np.ndarray:
-    """A task may observe the state itself, and callers write into what they get."""
+    """A copy, because an observation may share memory with the state and callers may write into it."""
     return observation.cpu().numpy().copy()
 
 

@@ -1,4 +1,4 @@
-"""A Laikago stands, and walks as it is told, on feet that push against ground of unknown friction."""
+"""Laikago tasks: standing under pushes, and walking at a commanded velocity on varying ground."""
 
 from __future__ import annotations
 
@@ -16,26 +16,27 @@ from .env import Env
 from .random import Random
 from .state import State
 
-STROKE = 0.5  # rad, that an action of 1 moves a drive's target
-PERIOD = 0.5  # s, of the gait
-BEND = 0.5  # rad, of a knee in mid-swing
-TROT = (0.0, 1.0, 1.0, 0.0)  # half-periods by which FR, FL, RR, RL are late
+STROKE = 0.5  # rad, change of a drive's target for an action of 1
+PERIOD = 0.5  # s, gait period
+BEND = 0.5  # rad, knee bend in mid-swing
+TROT = (0.0, 1.0, 1.0, 0.0)  # phase delay of FR, FL, RR, RL in half-periods
 FRICTION = 0.8
 PUSH_EVERY = 4.0  # s, on average
 
 
 class LaikagoStand(Env):
-    """Come to stand from a disturbed pose, and keep standing while being pushed.
+    """Recover from a disturbed pose, and keep standing while being pushed.
 
-    Observation (45): velocity and angular velocity of the trunk and the vertical, in body axes, 12 joint angles from
-    the stand, 12 joint rates, the last action. Action (12): targets of the position drives, +-0.5 rad about the stand.
-    Reward: 1, less what height, tilt, speeds and actions cost. Ends when the trunk is below 0.2 m or tilted by more
-    than 60 degrees. Only toes touch the ground: an episode ends before the rest of a robot would.
+    Observation (45): velocity and angular velocity of the trunk and the vertical, in body axes, 12 joint angles
+    relative to the standing pose, 12 joint rates, the last action. Action (12): targets of the position drives,
+    +-0.5 rad around the standing pose. Reward: 1, minus costs of height error, tilt, velocities and actions.
+    Terminates when the trunk is below 0.2 m or tilted by more than 60 degrees. Only toes collide with the ground:
+    episodes end before other parts would touch it.
 
     Args:
-        num_envs: copies of it.
-        push: m/s, by which the trunk's horizontal velocity jumps at most, at random moments, every 4 s on average.
-        options: as of `Env`.
+        num_envs: number of environments.
+        push: largest jump of the trunk's horizontal velocity, m/s, at random times, every 4 s on average.
+        options: see `Env`.
     """
 
     dt, substeps, episode_length = 5e-3, 4, 500
@@ -51,7 +52,7 @@ class LaikagoStand(Env):
         self._height = float(self.model.q0[2])
 
     def begin(self, random: Random) -> tuple[torch.Tensor, torch.Tensor]:
-        """Turned, tilted and bent at random, high enough for the toes to be above the ground."""
+        """Random heading, tilt and joint angles, high enough for the toes to be above the ground."""
         q, qd = super().begin(random)
         q[:, 2] += random.uniform(0.03, 0.07)
         q[:, 3:7] = leaning(random.uniform(-0.1, 0.1, 2), random.uniform(-torch.pi, torch.pi))
@@ -90,31 +91,31 @@ class LaikagoStand(Env):
         return (state.q[:, 2] < 0.2) | (uprightness(state.q[:, 3:7]) < 0.5)
 
     def trunk(self, state: State) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-        """(n, 3) each, in body axes: velocity, m/s, angular velocity, rad/s, and the world's vertical."""
+        """In body axes, (n, 3) each: velocity, m/s, angular velocity, rad/s, and the vertical."""
         world = torch.cat([state.qd[:, :6], self._up.expand(len(state), 3)], 1).view(-1, 3, 3)
         velocity, spin, up = rotate_back(state.q[:, None, 3:7], world).unbind(1)
         return velocity, spin, up
 
 
 class LaikagoWalk(LaikagoStand):
-    """Trot at a commanded velocity, with a body and a ground that differ from episode to episode.
+    """Trot at a commanded velocity, with robot and ground parameters that vary between episodes.
 
     Observation (50): that of LaikagoStand, the command (forward and sideways velocity, m/s, and turning rate, rad/s)
-    and a clock of 2 Hz, as cosine and sine. Action and end as there. Reward: how well the command is followed, less
-    what hopping, tilting, jerks and knees cost that do not bend with the clock, two legs at a time.
+    and a 2 Hz clock, as cosine and sine. Action and termination as in LaikagoStand. Reward: tracking of the command,
+    minus costs of hopping, tilting, jerky actions, and of knees that do not bend with the clock, two legs at a time.
 
     Args:
-        num_envs: copies of it.
-        randomise: draw the trunk's mass, the gains of the drives, and friction and softness of the ground anew for
-            every episode. Joint limits get as soft as the ground.
-        push: as of LaikagoStand.
-        options: as of `Env`.
+        num_envs: number of environments.
+        randomise: draw the trunk mass, the drive gains, and the friction and softness of the ground for every episode.
+            Joint limits become as soft as the ground.
+        push: see LaikagoStand.
+        options: see `Env`.
     """
 
-    COMMANDS = ((-0.5, 1.0), (-0.3, 0.3), (-0.6, 0.6))  # least and most of each
+    COMMANDS = ((-0.5, 1.0), (-0.3, 0.3), (-0.6, 0.6))  # range of each
     MASS, GAINS, GROUND = (0.8, 1.3), (0.85, 1.15), (0.4, 1.2)  # factor, factor, coefficient of friction
-    # The power of ten that cfm is, and erp. A robot that had only known hard ground fell with cfm = 2 and erp = 0.7 as
-    # often as on MuJoCo's usual ground, and drifted as much.
+    # log10(cfm), and erp. A policy trained only on hard ground fell with cfm = 2 and erp = 0.7 as often as on MuJoCo's
+    # default ground, and drifted as much.
     SOFTNESS, RIGHTING = (-2.0, 0.5), (0.2, 0.8)
 
     def __init__(self, num_envs: int = 1, *, randomise: bool = True, push: float = 0.5, **options):
@@ -129,7 +130,7 @@ class LaikagoWalk(LaikagoStand):
     def vary(self, random: Random) -> dict[str, torch.Tensor]:
         if not self.randomise:
             return {}
-        usual = {name: value[:1] for name, value in self.sim.params.items()}  # one row: all are the same
+        usual = {name: value[:1] for name, value in self.sim.params.items()}  # one row: all rows are equal
         load = torch.ones(len(random), self.model.num_links, dtype=self.dtype, device=self.device)
         load[:, 0] = random.uniform(*self.MASS)
         stiff, damped = random.uniform(*self.GAINS, 2, 1).unbind(1)
@@ -148,7 +149,7 @@ class LaikagoWalk(LaikagoStand):
         return torch.cat([super().observe(state), state.memory["command"], phase.cos(), phase.sin()], 1)
 
     def phase(self, state: State) -> torch.Tensor:
-        """(n, 1) rad, of the gait's clock."""
+        """Phase of the gait clock (n, 1), rad."""
         return (2.0 * torch.pi / PERIOD * self.control_dt) * state.frame[:, None].to(self.dtype)
 
     def measures(self, before: State, after: State) -> dict[str, torch.Tensor]:
@@ -165,7 +166,7 @@ class LaikagoWalk(LaikagoStand):
         follow = 1.0 / (1.0 + 4.0 * astray) + 0.5 / (1.0 + 4.0 * turned)
         sway = velocity[:, 2] ** 2 + 0.05 * (spin[:, :2] ** 2).sum(1) + 3.0 * (up[:, :2] ** 2).sum(1)
         sag = 20.0 * (after.q[:, 2] - self._height) ** 2
-        # without it a policy learns to lean and shuffle: nothing else says that a foot should leave the ground
+        # without this cost a policy learns to lean and shuffle: nothing else rewards lifting a foot
         swing = torch.relu(torch.sin(self.phase(after) + self._offsets))
         step = ((after.q[:, 9::3] - (self._rest[2::3] - BEND * swing)) ** 2).sum(1)
         jerk = ((action - before.memory["action"]) ** 2).sum(1)

@@ -1,4 +1,4 @@
-"""A chain of links swings up to its highest point: the task with which the paper shows policy enhancement."""
+"""A chain of links swings up to its highest point: the task the paper uses to demonstrate policy enhancement."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ PAPER_TORQUE = 10.0  # N m
 
 
 class PendulumReach(Env):
-    """n links of 0.5 m in a plane, horizontal at first; the tip shall get to the highest point within 100 frames.
+    """n links of 0.5 m in a plane, initially horizontal; the tip should reach the highest point within 100 frames.
 
     Observation (3 n + 1): joint rates, y and z of the end of every link, frame / 100. Action (n): joint torques.
-    Reward: by how much the squared distance to the goal shrinks, so that a return is at most n^2 / 2. The time is
-    limited as part of the task: an episode ends terminated, not truncated.
+    Reward: decrease of the squared distance to the goal, so a return is at most n^2 / 2. The time limit is part of the
+    task: an episode ends as terminated, not truncated.
 
     Args:
-        n: links, 1 to 7.
-        num_envs: copies of it.
-        torque: "reachable", 1.5 times what holds the horizontal chain, joint by joint; or "paper", 10 N m everywhere,
-            which is less than that for all but the outermost joints, so that the chain has to swing.
-        dt: s per step of the simulation; by default a frame's share of 1/60 s.
-        substeps: steps of the simulation per frame; by default as many as the chain needs.
-        options: as of `Env`.
+        n: number of links, 1 to 7.
+        num_envs: number of environments.
+        torque: "reachable": 1.5 times the torque that holds the horizontal chain, per joint. "paper": 10 N m for every
+            joint, which is less than that for all but the outermost joints, so the chain has to swing.
+        dt: time step of the simulation, s. Default: 1/60 s divided by substeps.
+        substeps: simulation steps per frame. Default: as many as the chain needs.
+        options: see `Env`.
     """
 
     episode_length = 100
@@ -49,20 +49,20 @@ class PendulumReach(Env):
             raise ValueError(f"n is {n}; it must be a whole number of links from 1 to 7.")
         if torque not in ("reachable", "paper"):
             raise ValueError(f"torque is {torque!r}; it must be 'reachable' or 'paper'.")
-        # The outer links of long chains whip around under full torques, the faster the more there are. With these
-        # steps no torques diverge that switch between -1 and 1 at random for a whole episode.
+        # The outer links of long chains whip around under full torques, faster the longer the chain. With these steps,
+        # actions that switch between -1 and 1 at random for a whole episode do not diverge.
         if substeps is None:
             substeps = max(4, 2 ** (int(n) - 2)) if torque == "reachable" else 4
         dt = FRAME / checks.whole("substeps", substeps, 1) if dt is None else dt
         super().__init__(load(f"pendulum{n}"), num_envs, dt=dt, substeps=substeps, **options)
         scale = 1.5 * holding_torques(self.model) if torque == "reachable" else np.full(n, PAPER_TORQUE)
         self.torque = self._like.new_tensor(scale)
-        """(n,) N m, of an action of 1."""
+        """Torques (n,) for an action of 1, N m."""
         self.goal = self._like.new_tensor([0.0, LINK * n])
-        """(2,) m, y and z of the highest point."""
+        """y and z of the highest point (2,), m."""
 
     def ends(self, q: torch.Tensor) -> torch.Tensor:
-        """(batch, n, 2) m, y and z of the ends of the links."""
+        """y and z of the ends of the links (batch, n, 2), m."""
         angle = q.cumsum(1)
         return LINK * torch.stack([angle.cos(), angle.sin()], 2).cumsum(1)
 
@@ -77,7 +77,7 @@ class PendulumReach(Env):
         return self._distance2(before) - self._distance2(after)
 
     def lost(self, before: State) -> torch.Tensor:
-        """Takes back all that was earned: the return is then that of not having moved."""
+        """Takes back all previous rewards: the return is the same as for not moving."""
         return self._distance2(before).detach() - 2.0 * (self.goal**2).sum()
 
     def terminated(self, state: State) -> torch.Tensor:
@@ -88,7 +88,7 @@ class PendulumReach(Env):
 
 
 def holding_torques(model: Model) -> np.ndarray:
-    """(n,) N m that hold a horizontal chain against gravity, the masses sitting at the ends of the links."""
+    """Torques (n,) that hold a horizontal chain against gravity, N m, with the masses at the ends of the links."""
     n = model.num_links
     arms = LINK * np.clip(np.arange(n)[None] - np.arange(n)[:, None] + 1, 0, None)  # of mass k about joint i
     return -model.gravity[2] * arms @ model.mass

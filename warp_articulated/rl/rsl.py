@@ -1,4 +1,4 @@
-"""The tasks as environments of rsl_rl, for its `OnPolicyRunner`."""
+"""The tasks as rsl_rl environments, for its `OnPolicyRunner`."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from .env import Env
 
 
 class RslEnv(VecEnv):
-    """A batch of environments; what they observe is the group "policy".
+    """A batch of environments; observations are in the group "policy".
 
     Args:
         env: the batch.
@@ -33,7 +33,7 @@ class RslEnv(VecEnv):
 
     @property
     def episode_length_buf(self) -> torch.Tensor:
-        """(num_envs,) control steps since the episodes began; the runner may set it, to spread their ends."""
+        """(num_envs,) control steps since the start of the episode; the runner may set it, to stagger episodes."""
         return self.env.state.frame
 
     @episode_length_buf.setter
@@ -42,13 +42,13 @@ class RslEnv(VecEnv):
         self._observation = self.env.observe(self.env.state)
 
     def get_observations(self) -> TensorDict:
-        """What to act on next."""
+        """Current observations."""
         return TensorDict({"policy": self._observation}, batch_size=[self.num_envs])
 
     def step(self, actions: torch.Tensor) -> tuple[TensorDict, torch.Tensor, torch.Tensor, dict]:
-        """Observations, rewards (num_envs,), dones (num_envs,) and which of these are only time-outs."""
-        # The runner collects in inference mode. Tensors that are made in it could not be differentiated later, and
-        # the environment's state outlives it.
+        """Returns observations, rewards (num_envs,), dones (num_envs,) and {"time_outs": truncated (num_envs,)}."""
+        # The runner collects in inference mode. Tensors created there cannot be differentiated later, and the
+        # environment's state is used afterwards.
         with torch.inference_mode(False), torch.no_grad():
             step = self.env.step(actions.to(self.env.dtype))
             self._observation = step.observation

@@ -1,4 +1,4 @@
-"""Ant and hopper run forward, as in Gymnasium's tasks of these names, whose observations and actions they share."""
+"""Ant and Hopper: forward running, with the observations and actions of the Gymnasium tasks of the same names."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from .env import Env
 from .random import Random
 from .state import State
 
-# Gymnasium's file names the actuators in this order; ours is that of the joints
+# Order of the actuators in Gymnasium's file; our order is that of the joints
 ANT_ACTIONS = ("hip_4", "ankle_4", "hip_1", "ankle_1", "hip_2", "ankle_2", "hip_3", "ankle_3")
-HIGH = 0.7  # m, from which a careful ant does not jump
+HIGH = 0.7  # m, height above which `care` penalises jumping
 KICK_EVERY = 1.0  # s, on average
 
 
 class Runner(Env):
-    """What runs along x."""
+    """Base class of tasks that run along x."""
 
     def speed(self, before: State, after: State) -> torch.Tensor:
-        """(n,) m/s, along x."""
+        """Mean velocity along x (n,), m/s."""
         return (after.q[:, 0] - before.q[:, 0]) / self.control_dt
 
     def measures(self, before: State, after: State) -> dict[str, torch.Tensor]:
@@ -32,26 +32,25 @@ class Runner(Env):
 class Ant(Runner):
     """A four-legged ant runs along x.
 
-    Observation (27), as the first 27 numbers of Gymnasium's Ant-v5: height, quaternion wxyz, 8 joint angles, velocity
-    of the torso in world axes and its angular velocity in body axes, 8 joint rates. Action (8), in the order of Ant-v5:
-    joint torques, +-150 N m. Reward: dx/dt - 0.5 |a|^2 + 1. Ends when the torso's height leaves [0.2, 1] m.
+    Observation (27), the first 27 numbers of Gymnasium's Ant-v5: height, quaternion wxyz, 8 joint angles, velocity of
+    the torso in world axes and its angular velocity in body axes, 8 joint rates. Action (8), in the order of Ant-v5:
+    joint torques, +-150 N m. Reward: dx/dt - 0.5 |a|^2 + 1. Terminates when the torso's height leaves [0.2, 1] m.
 
     Args:
-        num_envs: copies of it.
-        care: weight of a smooth cost of leaning, of hopping and of being high up, which Gymnasium's reward does not
-            have: an end is a step that no gradient sees, and what only just does not jump too high here may do so
-            elsewhere. A careful ant's episode also ends when it has tipped over.
-        randomise: whether friction, bounce and softness of the ground differ from episode to episode, episodes begin
-            higher and faster, and the torso is kicked every second on average: what still walks then walks more
-            likely in another simulator, too.
-        options: as of `Env`.
+        num_envs: number of environments.
+        care: weight of a smooth cost of leaning, hopping and height, which Gymnasium's reward does not have. It is
+            needed because termination has no gradient, and a policy that barely stays low enough here may jump too
+            high in another simulator. With care > 0 an episode also terminates when the ant tips over.
+        randomise: vary friction, restitution and softness of the ground between episodes, start higher and faster, and
+            kick the torso every second on average. Such policies are more likely to transfer to other simulators.
+        options: see `Env`.
     """
 
     dt, substeps, episode_length = 5e-3, 10, 1000
     FRICTION, BOUNCE, RIGHTING, SOFTNESS = (0.6, 1.4), (0.0, 0.4), (0.02, 0.3), (0.0, 0.5)
-    """Between which `randomise` draws friction, restitution, erp and cfm."""
+    """Ranges from which `randomise` draws friction, restitution, erp and cfm."""
     KICK = (1.0, 1.0, 0.5, 2.0, 2.0, 1.0)
-    """m/s and rad/s, by how much the torso's velocities jump at most in a kick."""
+    """Largest change of the torso's velocities in a kick, m/s and rad/s."""
 
     def __init__(self, num_envs: int = 1, *, care: float = 0.0, randomise: bool = False, **options):
         checks.positive("care", care, zero=True)
@@ -95,7 +94,7 @@ class Ant(Runner):
         return torch.cat([q[:, 2:3], q[:, 6:7], q[:, 3:6], q[:, 7:], qd[:, :3], spin, qd[:, 6:]], 1)
 
     def control(self, state: State, action: torch.Tensor) -> torch.Tensor:
-        return action[:, self._order]  # the model's gear makes torques of it
+        return action[:, self._order]  # the model's gear converts it to torques
 
     def reward(self, before: State, action: torch.Tensor, after: State) -> torch.Tensor:
         reward = self.speed(before, after) - 0.5 * (action**2).sum(1) + 1.0
@@ -115,13 +114,13 @@ class Ant(Runner):
 class Hopper(Runner):
     """A one-legged hopper in a plane hops along x.
 
-    Observation (11), as of Gymnasium's Hopper-v5: height, pitch, 3 joint angles, and the rates of x and of these,
-    clipped to +-10. Action (3): joint torques, +-200 N m. Reward: dx/dt + 1 - 0.001 |a|^2. Ends when the torso is below
-    0.7 m or leans by more than 0.2 rad.
+    Observation (11), as in Gymnasium's Hopper-v5: height, pitch, 3 joint angles, and the rates of x and of these,
+    clipped to +-10. Action (3): joint torques, +-200 N m. Reward: dx/dt + 1 - 0.001 |a|^2. Terminates when the torso is
+    below 0.7 m or leans by more than 0.2 rad.
 
     Args:
-        num_envs: copies of it.
-        options: as of `Env`.
+        num_envs: number of environments.
+        options: see `Env`.
     """
 
     dt, substeps, episode_length = 2e-3, 4, 1000

@@ -1,4 +1,4 @@
-"""The tasks by name."""
+"""Tasks by name."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ TASKS: dict[str, type[Env]] = {
 
 
 def make(task: str, num_envs: int = 1, **options) -> Env:
-    """The environments of a task of TASKS, by its name; options are those of its class."""
+    """Make the environments of a task in TASKS; options are passed to its class."""
     if task not in TASKS:
         raise ValueError(f"task is {task!r}; it must be one of {', '.join(TASKS)}.")
     check_options(task, options)
@@ -26,7 +26,7 @@ def make(task: str, num_envs: int = 1, **options) -> Env:
 
 
 def check_options(task: str, options: dict[str, Any]) -> None:
-    """Python's own error would name the function deep down that the option got to."""
+    """Raise an error for missing or unknown options; Python's error would name an internal function instead."""
     own = inspect.signature(TASKS[task]).parameters
     for name, parameter in own.items():
         if parameter.default is parameter.empty and parameter.kind is not parameter.VAR_KEYWORD and name not in options:

@@ -1,7 +1,7 @@
-"""Policies in another simulator, MuJoCo, unchanged: what they have learned must not hang on the quirks of ours.
+"""Runs policies unchanged in MuJoCo, to check that they do not exploit details of our simulator.
 
-`play_ant_v5` plays Gymnasium's Ant-v5. `in_mujoco` makes environments of the Laikago's tasks in which MuJoCo moves the
-robot, from the same URDF file; all else is the task's own code, so that whatever runs on a task runs there too.
+`play_ant_v5` plays Gymnasium's Ant-v5. `in_mujoco` makes environments of the Laikago tasks in which MuJoCo simulates
+the robot, from the same URDF file. Everything else is the task's code, so anything that takes an Env works there too.
 """
 
 from __future__ import annotations
@@ -35,24 +35,24 @@ from .tasks import check_options
 Policy = Callable[[torch.Tensor], torch.Tensor]
 
 
-# -- Gymnasium's ant
+# -- Gymnasium's Ant-v5
 
 
 @torch.no_grad()
 def play_ant_v5(policy: Policy, episodes: int = 20, seed: int = 0) -> Evaluation:
-    """Play whole episodes of Gymnasium's Ant-v5, with the rewards and the end that it has there.
+    """Play whole episodes of Gymnasium's Ant-v5, with its rewards and termination.
 
-    The measures are "speed" along x, m/s, and "forward", the way along x from beginning to end, m. Standing still is
-    worth 1 a step less what the contact forces cost: look at the way, too.
+    The measures are "speed" along x, m/s, and "forward", the distance along x over the episode, m. Standing still earns
+    1 per step minus a cost of contact forces, so check the distance as well as the return.
 
     Args:
         policy: from observations (n, 27), the first 27 numbers of Ant-v5's, to actions (n, 8) in [-1, 1].
-        episodes: how many.
-        seed: of the first episode; the others count on from it.
+        episodes: number of episodes.
+        seed: seed of the first episode; the following episodes use seed + 1, seed + 2, ...
     """
     checks.whole("episodes", episodes, 1)
     checks.seed(seed)
-    # Any: Gymnasium's own type does not know MuJoCo's data, and mypy must be content with and without Gymnasium
+    # Any: Gymnasium's type does not have MuJoCo's data, and mypy must pass with and without Gymnasium
     worlds: list[Any] = [gymnasium.make("Ant-v5", include_cfrc_ext_in_observation=False) for _ in range(episodes)]
     seen = np.stack([world.reset(seed=seed + k)[0] for k, world in enumerate(worlds)])
     x = np.array([world.unwrapped.data.qpos[0] for world in worlds])
@@ -79,7 +79,7 @@ def play_ant_v5(policy: Policy, episodes: int = 20, seed: int = 0) -> Evaluation
 
 
 def _asked(policy: Policy, seen: np.ndarray) -> np.ndarray:
-    """(n, 8): a policy's actions, cut off at +-1 as in our own environments."""
+    """The policy's actions (n, 8), clipped to +-1 as in our environments."""
     weights = policy.parameters() if isinstance(policy, torch.nn.Module) else iter(())
     like = next(weights, torch.empty(0))
     actions = policy(torch.from_numpy(seen).to(like))
@@ -94,29 +94,29 @@ def _asked(policy: Policy, seen: np.ndarray) -> np.ndarray:
 
 
 def in_mujoco(task: str, num_envs: int = 1, **options) -> Env:
-    """Environments of "LaikagoStand" or "LaikagoWalk" in which MuJoCo moves the robot, for `evaluate` and the like.
+    """Environments of "LaikagoStand" or "LaikagoWalk" in which MuJoCo simulates the robot, for example for `evaluate`.
 
-    With the same seed episodes begin in the same poses, with the same commands and pushes as in `rl.make`. There are
-    no gradients, and the robot is always the one of the file: LaikagoWalk is made with randomise=False.
+    With the same seed, initial poses, commands and pushes are the same as with `rl.make`. There are no gradients, and
+    the robot always has the parameters of the file: LaikagoWalk is made with randomise=False.
 
     Args:
-        task: its name.
-        num_envs: copies of it.
-        options: as of the task's class; dt, s, and substeps are those of MuJoCo, 1 ms and 20 by default. stiff=True:
-            the ground gives way for 4 dt only; MuJoCo's usual one, for 20 ms, is softer than that of our tasks.
+        task: "LaikagoStand" or "LaikagoWalk".
+        num_envs: number of environments.
+        options: options of the task's class. dt, s, and substeps are those of MuJoCo, by default 1 ms and 20.
+            stiff=True: the contact time constant is 4 dt; MuJoCo's default of 20 ms is softer than in our tasks.
     """
     if task not in MUJOCO_TASKS:
-        raise ValueError(f"task is {task!r}; MuJoCo has one of {', '.join(MUJOCO_TASKS)}.")
+        raise ValueError(f"task is {task!r}; in MuJoCo it must be one of {', '.join(MUJOCO_TASKS)}.")
     check_options(task, {name: value for name, value in options.items() if name != "stiff"})
     if options.get("randomise"):
-        raise ValueError("randomise is True; in MuJoCo the robot is always that of the file, so it must be False.")
+        raise ValueError("randomise is True; it must be False in MuJoCo, where the robot has the file's parameters.")
     if task == "LaikagoWalk":
         options["randomise"] = False
     return MUJOCO_TASKS[task](num_envs, **options)
 
 
 class MujocoSimulator(Simulator):
-    """A Laikago's Simulator whose steps MuJoCo makes; its queries, such as link_poses, are ours."""
+    """A Simulator of the Laikago that steps with MuJoCo; queries such as link_poses are ours."""
 
     def __init__(self, model: Model, num_envs: int, stiff: bool = False, **options):
         super().__init__(model, num_envs, **options)
@@ -124,9 +124,9 @@ class MujocoSimulator(Simulator):
         self._scratch = mujoco.MjData(self.mujoco)
 
     def step(self, q, qd, u=None, *, substeps: int | None = None, params: Mapping | None = None):
-        """As of `Simulator`, without gradients; params must be None."""
+        """See `Simulator.step`. No gradients; params must be None."""
         if params:
-            raise ValueError(f"params has {', '.join(params)}; MuJoCo's robot has the parameters of the model only.")
+            raise ValueError(f"params has {', '.join(params)}; it must be None, MuJoCo uses the model's parameters.")
         q, qd = self._state(q, qd)
         u, steps = self._control(u), self._substeps(substeps)
         start = np.concatenate([np.zeros((self.num_envs, 1)), *to_mujoco(q, qd)], 1)
@@ -134,7 +134,7 @@ class MujocoSimulator(Simulator):
         with _no_log():
             states, _ = mujoco.rollout.rollout(self.mujoco, self._scratch, start, control)
         time, qpos, qvel = np.split(states[:, -1], [1, 1 + self.model.nq], axis=1)
-        # MuJoCo stops where it warns, so that the time is short
+        # MuJoCo stops when it warns, so the final time is too short
         lost = ~np.isfinite(states[:, -1]).all(1) | (np.abs(time[:, 0] - steps * self.dt) > 0.5 * self.dt)
         qpos, qvel = (np.where(lost[:, None], old, new) for old, new in zip(to_mujoco(q, qd), (qpos, qvel)))
         self._diverged = torch.from_numpy(np.where(lost, 0, -1)).to(self._diverged)
@@ -142,17 +142,17 @@ class MujocoSimulator(Simulator):
 
 
 def mujoco_laikago(model: Model, dt: float, stiff: bool = False) -> mujoco.MjModel:
-    """The Laikago's URDF file as MuJoCo reads it, on a free joint, with the drives and the friction of our model.
+    """The Laikago's URDF file loaded by MuJoCo, on a free joint, with the drives and the friction of our model.
 
-    Only toes touch the ground, as soft as MuJoCo's defaults are, or `stiff`: it then gives way for 4 dt only. Drives
-    are MuJoCo's position actuators: kp acts explicitly, kd implicitly, with the effort limits of ours. Ours act
-    implicitly in both; at 1 ms that is no matter.
+    Only toes touch the ground. Contacts are as soft as MuJoCo's defaults, or with `stiff` have a time constant of 4 dt.
+    Drives are MuJoCo position actuators with our effort limits: kp acts explicitly, kd implicitly. In our simulator
+    both act implicitly; at 1 ms the difference does not matter.
     """
     spec = mujoco.MjSpec.from_file(str(_folder() / "laikago.urdf"))
     spec.option.timestep, spec.option.gravity = dt, model.gravity
     spec.option.integrator = mujoco.mjtIntegrator.mjINT_IMPLICITFAST
-    spec.option.cone = mujoco.mjtCone.mjCONE_ELLIPTIC  # as ours; a pyramid holds better along its edges
-    spec.option.disableflags |= mujoco.mjtDisableBit.mjDSBL_AUTORESET  # one that diverges must not begin anew unseen
+    spec.option.cone = mujoco.mjtCone.mjCONE_ELLIPTIC  # like ours; a pyramid has more friction along its edges
+    spec.option.disableflags |= mujoco.mjtDisableBit.mjDSBL_AUTORESET  # a divergence must not be reset silently
     spec.worldbody.first_body().add_freejoint()
     ground = {"friction": [float(model.pair_friction[0]), 0.0, 0.0], "condim": 3}
     for geom in spec.geoms:
@@ -173,15 +173,15 @@ def mujoco_laikago(model: Model, dt: float, stiff: bool = False) -> mujoco.MjMod
         m.geom_solref[:], m.geom_solimp[:, :2] = (4.0 * dt, 1.0), (0.99, 0.999)
     hinges = tuple(m.joint(j).name for j in range(1, m.njnt))
     if hinges != tuple(model.drive_names):
-        raise RuntimeError(f"MuJoCo has the joints in the order {', '.join(hinges)}; ours is another one.")
+        raise RuntimeError(f"MuJoCo's joint order is {', '.join(hinges)}; it must be that of the model's drives.")
     return m
 
 
 @contextmanager
 def _no_log() -> Iterator[None]:
-    """MuJoCo's own handler of warnings would leave a log in the working directory; `_diverged` tells of them."""
+    """Silence MuJoCo's warnings, which would write a log to the working directory; `_diverged` reports them."""
     handler = mujoco.get_mju_user_warning()
-    mujoco.set_mju_user_warning(lambda sentence: None)
+    mujoco.set_mju_user_warning(lambda message: None)
     try:
         yield
     finally:
@@ -189,7 +189,7 @@ def _no_log() -> Iterator[None]:
 
 
 def to_mujoco(q: torch.Tensor, qd: torch.Tensor) -> tuple[np.ndarray, np.ndarray]:
-    """qpos (n, nq) and qvel (n, nv) of robots on a free joint: wxyz, and angular velocity in the body's axes."""
+    """MuJoCo's qpos (n, nq) and qvel (n, nv) of robots on a free joint: wxyz, angular velocity in body axes."""
     qpos, qvel = (x.detach().double().cpu().numpy().copy() for x in (q, qd))
     turn = quat_to_matrix(qpos[:, 3:7])
     qpos[:, 3:7] = np.roll(qpos[:, 3:7], 1, axis=1)
@@ -198,7 +198,7 @@ def to_mujoco(q: torch.Tensor, qd: torch.Tensor) -> tuple[np.ndarray, np.ndarray
 
 
 def from_mujoco(qpos: np.ndarray, qvel: np.ndarray) -> tuple[torch.Tensor, torch.Tensor]:
-    """q (n, nq) and qd (n, nv) in float64: xyzw, and angular velocity in world axes."""
+    """Our q (n, nq) and qd (n, nv) in float64: xyzw, angular velocity in world axes."""
     q, qd = np.array(qpos), np.array(qvel)
     q[:, 3:7] = np.roll(q[:, 3:7], -1, axis=1)
     qd[:, 3:6] = np.einsum("nij,nj->ni", quat_to_matrix(q[:, 3:7]), qd[:, 3:6])
@@ -206,7 +206,7 @@ def from_mujoco(qpos: np.ndarray, qvel: np.ndarray) -> tuple[torch.Tensor, torch
 
 
 class _InMujoco(Env):
-    """What makes a task's environments MuJoCo's."""
+    """Mixin that simulates a task's environments with MuJoCo."""
 
     dt, substeps = 1e-3, 20
 

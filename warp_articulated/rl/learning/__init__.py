@@ -1,1 +1,1 @@
-"""Learning algorithms on batches of environments, in plain torch: each is a `Learner`, and `train` runs any of them."""
+"""Learning algorithms on batches of environments, in plain torch. Each is a `Learner`; `train` runs any of them."""

@@ -1,6 +1,7 @@
-"""More than one process: sums and means over all of them. With a single process everything here does nothing.
+"""Sums and means over all processes of a run. With a single process, these functions do nothing.
 
-`torchrun` starts the processes; each simulates environments of its own, and they meet in these functions only.
+`torchrun` starts the processes. Each simulates its share of the environments; they communicate only through these
+functions.
 """
 
 from __future__ import annotations
@@ -16,13 +17,13 @@ from torch import nn
 
 
 class LostProcess(RuntimeError):
-    """Another process of the run is gone."""
+    """Another process of the run has died."""
 
 
 def begin(device: str | None = None) -> tuple[int, int, str | None]:
-    """Meet the other processes that torchrun started.
+    """Join the other processes started by torchrun.
 
-    Returns this one's number, how many there are, and its device: of several on a machine with GPUs each has its own.
+    Returns rank, world size and device; with several processes on a machine with GPUs, each gets one GPU.
     """
     if int(os.environ.get("WORLD_SIZE", "1")) == 1:
         return 0, 1, device
@@ -49,7 +50,7 @@ def world_size() -> int:
 
 
 def sum_over_processes(*tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
-    """Each tensor summed over all processes; one message for all tensors."""
+    """Sum each tensor over all processes, with one message for all tensors."""
     if world_size() == 1:
         return tensors
     flat = torch.cat([x.detach().reshape(-1) for x in tensors])
@@ -60,7 +61,7 @@ def sum_over_processes(*tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
 
 
 def gather(value: Any) -> list[Any]:
-    """The values of all processes, in their order."""
+    """The values of all processes, by rank."""
     values = [value] * world_size()
     if world_size() > 1:
         with _together():
@@ -69,17 +70,17 @@ def gather(value: Any) -> list[Any]:
 
 
 def slowest(seconds: float) -> float:
-    """The longest time that one of the processes took, so that all have the same clock."""
+    """The longest time of any process, so that all have the same clock."""
     return max(gather(seconds))
 
 
 def any_of(value: bool) -> bool:
-    """Whether it is true in any of the processes."""
+    """Whether value is true in any process."""
     return any(gather(value))
 
 
 def average_gradients(parameters: Sequence[nn.Parameter]) -> None:
-    """Replace the gradients of all processes by their mean."""
+    """Replace the gradients by their mean over all processes."""
     if world_size() == 1:
         return
     gradients = [p.grad for p in parameters if p.grad is not None]
@@ -89,9 +90,9 @@ def average_gradients(parameters: Sequence[nn.Parameter]) -> None:
 
 @contextmanager
 def _together() -> Iterator[None]:
-    """Around what all processes do together: an error in it means that one of them is gone."""
+    """Wraps a collective operation: an error in it means that another process has died."""
     try:
         yield
-    except RuntimeError as error:  # gloo and nccl have no error type of their own for it
+    except RuntimeError as error:  # gloo and nccl have no specific error type
         text = str(error).splitlines()[0]
-        raise LostProcess(f"process {rank()} of {world_size()} has lost another one ({text})") from error
+        raise LostProcess(f"process {rank()} of {world_size()} lost contact with another process ({text})") from error

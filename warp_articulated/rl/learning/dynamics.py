@@ -1,7 +1,7 @@
-"""An ensemble of networks that learns where actions lead: the model of model-based policy optimisation.
+"""An ensemble of networks that learns the dynamics: the model of model-based policy optimisation.
 
-Every member says how the observation changes and what the reward is, as a mean and a variance of each number, and how
-likely the step ends the episode. All members are one stack of matrices, so that evaluating them is one product a layer.
+Every member predicts the change of the observation and the reward, as mean and variance of each number, and the
+probability that the step ends the episode. The members' weights are stacked, so each layer is one batched product.
 """
 
 from __future__ import annotations
@@ -14,35 +14,35 @@ import torch
 from torch import nn
 from torch.nn.functional import binary_cross_entropy_with_logits, silu, softplus
 
-LEAST_SPREAD = 1e-4  # a number that hardly moves is not blown up into noise
-MOST = 10.0  # standard deviations that the networks are shown, and beyond which they predict nothing
+LEAST_SPREAD = 1e-4  # lower bound, so that a nearly constant number is not amplified into noise
+MOST = 10.0  # standard deviations to which inputs and predictions are clipped
 
 
 @dataclass(frozen=True)
 class ModelSettings:
-    """Of an `Ensemble` and of `fit`. The defaults are small; of the paper's ant are 7 members, 5 elites and 4 x 200."""
+    """Settings of `Ensemble` and `fit`. The defaults are small; the paper's ant uses 7 members, 5 elites, 4 x 200."""
 
     members: int = 5
     elites: int = 3
-    """Members that predict: those with the least error on transitions that were held out."""
+    """Members used for prediction: those with the smallest error on held-out transitions."""
     model_hidden: tuple[int, ...] = (128, 128)
     model_rate: float = 1e-3
     model_decay: float = 1e-4
     """Weight decay."""
     model_batch: int = 256
-    """Transitions that each member sees in one step of its training, each other ones."""
+    """Batch size of each member; members draw different transitions."""
     model_batches: int = 400
-    """Such steps of one training: what it may cost, however much has been seen."""
+    """Maximum number of batches per training, independent of the amount of data."""
     model_check: int = 50
-    """Such steps between two looks at the error on what was held out."""
+    """Batches between two evaluations of the held-out error."""
     model_patience: int = 3
-    """Looks without an improvement of any member by 1 % after which training stops."""
+    """Training stops after this many evaluations in which no member improved by 1 %."""
     model_holdout: float = 0.1
-    """Share of the transitions that is held out, 2000 of them at most."""
+    """Share of the transitions that is held out, at most 2000."""
 
 
 class Ensemble(nn.Module):
-    """From observations and actions to changes, rewards and ends."""
+    """Maps observations and actions to observation changes, rewards and episode ends."""
 
     input_mean: torch.Tensor
     input_spread: torch.Tensor
@@ -58,11 +58,11 @@ class Ensemble(nn.Module):
         sizes = [observed + acted, *settings.model_hidden, 2 * self.targets + 1]
         self.weights, self.biases = nn.ParameterList(), nn.ParameterList()
         for width, following in pairwise(sizes):
-            bound = 1.0 / math.sqrt(width)  # as torch.nn.Linear begins
+            bound = 1.0 / math.sqrt(width)  # initialised like torch.nn.Linear
             self.weights.append(torch.empty(settings.members, width, following).uniform_(-bound, bound))
             self.biases.append(torch.empty(settings.members, 1, following).uniform_(-bound, bound))
-        # bounds of the logarithms of variances: without them, a number that is predicted exactly would ask for minus
-        # infinity; they are learned, and drawn together by a small loss
+        # bounds of the log variances: without them, the log variance of a number that is predicted exactly would go to
+        # minus infinity; they are learned, and a small loss pulls them together
         self.least = nn.Parameter(torch.full((self.targets,), -10.0))
         self.most = nn.Parameter(torch.full((self.targets,), 0.5))
         for name, size in (("input", sizes[0]), ("target", self.targets)):
@@ -71,9 +71,9 @@ class Ensemble(nn.Module):
         self.register_buffer("elites", torch.arange(settings.elites))
 
     def forward(self, x: torch.Tensor, members: torch.Tensor | None = None) -> tuple[torch.Tensor, ...]:
-        """(m, n, ...) mean and logarithm of the variance of scaled targets, and the logit of an end (m, n).
+        """Mean and log variance of the scaled targets (m, n, targets), and the logit of an episode end (m, n).
 
-        x: (m, n, observed + acted), each member's own, scaled. members: which ones; None: all.
+        x: scaled inputs of each member (m, n, observed + acted). members: indices of the members; None: all.
         """
         for k, (weight, bias) in enumerate(zip(self.weights, self.biases)):
             if members is not None:
@@ -84,13 +84,13 @@ class Ensemble(nn.Module):
         return mean, self.least + softplus(spread - self.least), end[..., 0]
 
     def scaled(self, observation: torch.Tensor, action: torch.Tensor) -> torch.Tensor:
-        """What the networks are shown."""
+        """Scaled and clipped inputs of the networks."""
         x = torch.cat([observation, action], 1)
         return ((x - self.input_mean) / self.input_spread).clamp(-MOST, MOST)
 
     @torch.no_grad()
     def scale(self, inputs: torch.Tensor, targets: torch.Tensor) -> None:
-        """Let these be of mean 0 and variance 1 from now on."""
+        """Set the scaling so that these have mean 0 and variance 1."""
         for name, x in (("input", inputs), ("target", targets)):
             getattr(self, f"{name}_mean").copy_(x.mean(0))
             getattr(self, f"{name}_spread").copy_(x.std(0).clamp_min(LEAST_SPREAD))
@@ -99,22 +99,21 @@ class Ensemble(nn.Module):
     def predict(
         self, observation: torch.Tensor, action: torch.Tensor, generator: torch.Generator
     ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-        """Next observation (n, observed), reward (n,) and whether the episode ends (n,), drawn at random.
+        """Sample the next observation (n, observed), reward (n,) and whether the episode ends (n,).
 
-        Every row is drawn from one elite. The rows are dealt out to the elites like cards, so that none is evaluated
-        more than once.
+        Every row is sampled from one elite. The rows are shuffled and split among the elites.
         """
         n, elites, device = len(observation), len(self.elites), observation.device
         each = -(-n // elites)
         order = torch.randperm(n, generator=generator, device=device)
-        dealt = order[torch.arange(each * elites, device=device) % n]  # some twice, if n is not a multiple
+        dealt = order[torch.arange(each * elites, device=device) % n]  # some twice, if n is no multiple of elites
         mean, log_variance, end = self(self.scaled(observation, action)[dealt].view(elites, each, -1), self.elites)
         noise = torch.randn(mean.shape, generator=generator, dtype=mean.dtype, device=device)
         drawn = (mean + (0.5 * log_variance).exp() * noise).flatten(0, 1)[:n] * self.target_spread + self.target_mean
         ends = torch.rand(end.shape, generator=generator, dtype=end.dtype, device=device) < end.sigmoid()
         back = torch.argsort(order)
         change, reward = drawn[back].split([self.targets - 1, 1], 1)
-        # what lies far from all that was seen, the model has invented
+        # predictions far from all data are not reliable
         seen = observation.shape[1]
         middle, reach = self.input_mean[:seen], MOST * self.input_spread[:seen]
         following = torch.minimum(torch.maximum(observation + change, middle - reach), middle + reach)
@@ -129,11 +128,11 @@ def fit(
     generator: torch.Generator,
     steps: torch.Tensor | None = None,
 ) -> dict[str, float]:
-    """Train all members until what was held out is predicted no better, and choose the elites.
+    """Train all members until the held-out error stops improving, and choose the elites.
 
     transitions: observations, actions, rewards, next observations and ends, (n, ...) each.
-    steps: (n,) int, the same for transitions that are samples around the same step: they are held out together, or
-        their copies would tell the members what to predict. None: all are on their own.
+    steps: (n,) int, equal for transitions that are samples around the same step. These are held out together;
+        otherwise near-copies of held-out transitions would be in the training data. None: all are independent.
     """
     observation, action, reward, following, ended = transitions
     targets = torch.cat([following - observation, reward[:, None]], 1)
@@ -143,7 +142,7 @@ def fit(
     ended = ended.to(targets.dtype)
     members, device = settings.members, inputs.device
     held, kept = _split(len(inputs) if steps is None else steps, settings.model_holdout, generator, device)
-    # every member has its own sample of the data, drawn with replacement: members that agree have all the same reason
+    # bootstrap: every member has its own sample of the data, drawn with replacement, so agreement is meaningful
     own = kept[torch.randint(len(kept), (members, len(kept)), generator=generator, device=device)]
     best = _errors(ensemble, inputs[held], targets[held], ended[held])
     kept_weights = [p.detach().clone() for p in (*ensemble.weights, *ensemble.biases)]
@@ -174,15 +173,15 @@ def fit(
 def _split(
     steps: torch.Tensor | int, share: float, generator: torch.Generator, device: torch.device
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Rows of transitions that are held out, about 2000 at most, and rows to learn from; whole steps each.
+    """Rows of held-out transitions, about 2000 at most, and rows to learn from; steps are not split.
 
-    steps: as of `fit`, or how many transitions there are, all on their own.
+    steps: see `fit`, or the number of transitions if all are independent.
     """
     if isinstance(steps, int):
         steps = torch.arange(steps, device=device)
     values, step = steps.unique(return_inverse=True)
     if len(values) < 2:
-        raise ValueError(f"transitions are of {len(values)} step; there must be at least 2 to learn from.")
+        raise ValueError(f"transitions have {len(values)} step; there must be at least 2.")
     rows = min(2000, int(share * len(step)))
     number = min(max(1, round(rows * len(values) / len(step))), len(values) - 1)
     held = (torch.randperm(len(values), generator=generator, device=device) < number)[step]
@@ -190,11 +189,11 @@ def _split(
 
 
 def _loss(ensemble: Ensemble, x: torch.Tensor, targets: torch.Tensor, ended: torch.Tensor) -> torch.Tensor:
-    """Negative logarithm of the likelihood, summed over members, which learn nothing from each other."""
+    """Negative log-likelihood, summed over members; they are trained independently."""
     mean, log_variance, end = ensemble(x)
     unlikely = (targets - mean) ** 2 * (-log_variance).exp() + log_variance
-    # by itself a number that is predicted almost exactly, such as the time, would outweigh all others by the inverse
-    # of its variance (Seitzer et al., "On the Pitfalls of Heteroscedastic Uncertainty Estimation", 2022)
+    # without the weight, a number that is predicted almost exactly, such as the time, would outweigh all others by the
+    # inverse of its variance (Seitzer et al., "On the Pitfalls of Heteroscedastic Uncertainty Estimation", 2022)
     numbers = ((0.5 * log_variance.detach()).exp() * unlikely).mean((1, 2)).sum()
     ends = binary_cross_entropy_with_logits(end, ended, reduction="none").mean(1).sum()
     return numbers + ends + 0.01 * (ensemble.most - ensemble.least).sum()
@@ -202,9 +201,9 @@ def _loss(ensemble: Ensemble, x: torch.Tensor, targets: torch.Tensor, ended: tor
 
 @torch.no_grad()
 def _errors(ensemble: Ensemble, x: torch.Tensor, targets: torch.Tensor, ended: torch.Tensor) -> torch.Tensor:
-    """(members,) squared error of the means, and of ends the loss itself.
+    """(members,) squared error of the means plus the cross-entropy of ends.
 
-    Not the likelihood: a single number that is predicted with too much confidence would outweigh all others.
+    Not the likelihood: one overconfident prediction would outweigh all others.
     """
     members = len(ensemble.weights[0])
     mean, _, end = ensemble(x.expand(members, -1, -1))

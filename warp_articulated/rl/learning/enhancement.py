@@ -1,13 +1,13 @@
 """Policy enhancement (Qiao et al., "Efficient Differentiable Simulation of Articulated Bodies", 2021, Section 5).
 
-The slope of a critic by the action is only as good as the critic is between the actions that were tried. A step of
-differentiable simulation in front of it replaces most of that slope by the truth (Eq. 13):
+A critic's gradient with respect to the action is only as good as its interpolation between the actions tried. Putting
+one step of differentiable simulation before the critic replaces most of that gradient by the exact one (Eq. 13):
 
     dQ(s, a)/da = dr/da + gamma dQ(s', mu(s'))/ds' ds'/da
 
-"exact" simulates the step again at the action that the policy chooses now. "paper" keeps the Jacobians of the action
-that was taken, and weights a sample by how close to it the policy still is (Eq. 16). Many steps in front of a critic
-are what `shac` does.
+"exact" simulates the step again with the policy's current action. "paper" stores the Jacobians at the action that was
+taken, and weights a sample by how close the current action is to it (Eq. 16). `shac` simulates many steps before the
+critic.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from .replay import Transitions
 FORMS = ("none", "exact", "paper")
 
 Value = Callable[[torch.Tensor], torch.Tensor]
-"""From observations (n, observation_size) to the values (n,) of being there."""
+"""Maps observations (n, observation_size) to values (n,)."""
 
 
 def expanded_value(
     env: Env, state: State, action: torch.Tensor, following: Value, gamma: float, scale: float = 1.0
 ) -> torch.Tensor:
-    """(n,) scale r + gamma following(s') of a simulated step; nothing follows where it terminated."""
+    """(n,) scale r + gamma following(s') of a simulated step; only scale r where it terminated."""
     after, reward, terminated = env.transition(state, action)
     return scale * reward + torch.where(terminated, 0.0, gamma * following(env.observe(after)))
 
@@ -38,9 +38,9 @@ def expanded_value(
 def exact_slope(
     env: Env, state: State, action: torch.Tensor, following: Value, gamma: float, scale: float = 1.0
 ) -> torch.Tensor:
-    """(n, action_size) slope of `expanded_value` by the action: a batched step of simulation and its adjoint.
+    """Gradient of `expanded_value` (n, action_size) with respect to the action: a batched step and its adjoint.
 
-    Zero where it is not finite, as that of a step through which numbers of the adjoint overflow.
+    Zero where it is not finite, for example where the adjoint overflows.
     """
     with torch.enable_grad():
         action = action.detach().requires_grad_()
@@ -50,9 +50,9 @@ def exact_slope(
 
 
 def jacobians(env: Env, state: State, action: torch.Tensor) -> dict[str, torch.Tensor]:
-    """How the reward, (n, action_size), and the next observation, (n, observation_size, action_size), change by action.
+    """Derivatives of reward (n, action_size) and next observation (n, observation_size, action_size) by the action.
 
-    Zero where a step diverges, or its Jacobian is not finite.
+    Zero where a step diverges or its Jacobian is not finite.
     """
     slopes = step_jacobian(env, state, action)
     slopes = torch.where(slopes.isfinite().all(2, keepdim=True).all(1, keepdim=True), slopes, 0.0)
@@ -60,7 +60,7 @@ def jacobians(env: Env, state: State, action: torch.Tensor) -> dict[str, torch.T
 
 
 def stored_slope(batch: Transitions, following: Value, gamma: float, scale: float = 1.0) -> torch.Tensor:
-    """(n, action_size) the same slope at the action that was taken, from the `jacobians` in batch.extra."""
+    """The same gradient (n, action_size) at the action that was taken, from the `jacobians` in batch.extra."""
     with torch.enable_grad():
         reached = batch.next_observation.detach().requires_grad_()
         value = torch.where(batch.terminated, 0.0, gamma * following(reached))
@@ -70,5 +70,5 @@ def stored_slope(batch: Transitions, following: Value, gamma: float, scale: floa
 
 
 def closeness(action: torch.Tensor, taken: torch.Tensor) -> torch.Tensor:
-    """(n, 1) weight of a stored slope for an action that is not the one that was taken (Eq. 16)."""
+    """(n, 1) weight of a stored gradient for an action that differs from the one taken (Eq. 16)."""
     return torch.exp(-(action - taken).norm(dim=1, keepdim=True))

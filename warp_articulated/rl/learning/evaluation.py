@@ -1,4 +1,4 @@
-"""How good a policy is: whole episodes without noise."""
+"""Evaluates a policy: whole episodes without noise."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from ..env import Env
 
 @dataclass(frozen=True)
 class Evaluation:
-    """One number per episode, (episodes,) each."""
+    """Results per episode, (episodes,) each."""
 
     returns: torch.Tensor
     lengths: torch.Tensor
     measures: dict[str, torch.Tensor]
-    """Means over the episode of what the task measures beside its reward."""
+    """Means over the episode of the task's `measures`."""
 
     def summary(self) -> dict[str, float]:
         """Means over the episodes, and the standard deviation of the returns."""
@@ -34,10 +34,10 @@ def evaluate(
     watch: Callable[[torch.Tensor], None] | None = None,
     episodes: int | None = None,
 ) -> Evaluation:
-    """Play some episodes side by side; the environments' own state does not move.
+    """Play episodes in parallel; the state of env does not change.
 
     watch: called with the positions (episodes, nq) before every step and after the last one.
-    episodes: how many; by default as many as there are environments.
+    episodes: number of episodes. Default: the number of environments.
     """
     number = env.num_envs if episodes is None else episodes
     state = env.fresh(number, seed)
@@ -53,7 +53,7 @@ def evaluate(
         lengths += running
         for name, value in env.measures(state, after).items():
             sums[name] = sums.get(name, torch.zeros_like(returns)) + torch.where(running, value, 0.0)
-        # what is over stays where it ended: it would only fall on
+        # an ended episode keeps its final state
         state = after.map(lambda new, old, on=running: torch.where(on.view(-1, *[1] * (new.ndim - 1)), new, old), state)
         running = running & ~terminated
         if not running.any():

@@ -1,8 +1,8 @@
-"""How a control step answers to its action: d(next observation, reward) / d(action), exactly.
+"""Exact Jacobian of a control step: d(next observation, reward) / d(action).
 
-One backward pass of `env.transition` gives one row of it, and a row costs a simulation. `sim.jacobians` gives all rows
-of a step of dt in one launch, so the steps of a control are chained here: measured on a core with 16 environments, a
-fifth of the time for an Ant's 28 x 8 numbers and for those of a pendulum of 7 links; for a pendulum of 2, the same.
+A backward pass of `env.transition` gives one row, and every row costs a simulation. `sim.jacobians` gives all rows of a
+step of dt in one launch; here the steps of a control step are chained. Measured on one core with 16 environments, this
+takes a fifth of the time for the Ant's 28 x 8 entries and for a pendulum of 7 links; for 2 links, the same time.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from ..state import State
 
 @torch.no_grad()
 def step_jacobian(env: Env, state: State, action: torch.Tensor) -> torch.Tensor:
-    """(n, observation_size + 1, action_size), the last row that of the reward.
+    """Jacobian (n, observation_size + 1, action_size); the last row belongs to the reward.
 
-    Not a number where the step diverges. An action beyond [-1, 1] has derivative 0: it acts like 1.
+    NaN where the step diverges. The derivative is 0 for actions outside [-1, 1], which are clipped.
     """
     n, nv, steps = len(state), env.model.nv, env.substeps
-    before = state.map(lambda x: x.repeat(steps, *[1] * (x.ndim - 1)))  # every environment once for every step
+    before = state.map(lambda x: x.repeat(steps, *[1] * (x.ndim - 1)))  # every environment once per step
     control, turn = _control(env, state, action)
     start = env.disturb(state)
     held = control.expand(steps, *control.shape)
@@ -31,7 +31,7 @@ def step_jacobian(env: Env, state: State, action: torch.Tensor) -> torch.Tensor:
     qs, qds = sim.rollout(*start, held, substeps=1, params=state.params or None)
     lost = sim._diverged >= 0
     fine = ~lost[:, None]
-    # one that diverges must not keep the others from being computed
+    # a diverged environment must not prevent the others from being computed
     q, qd = (torch.where(fine, x[:-1], y).flatten(0, 1) for x, y in zip((qs, qds), start))
     jacobians = env.simulator(n * steps).jacobians(q, qd, held.flatten(0, 1), params=before.params or None)
     A, B = (x.view(steps, n, *x.shape[1:]) for x in jacobians)
@@ -43,7 +43,7 @@ def step_jacobian(env: Env, state: State, action: torch.Tensor) -> torch.Tensor:
 
 
 def _control(env: Env, state: State, action: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """The simulator's control (n, nu) and its derivative by the action (n, nu, action_size)."""
+    """The simulator's control (n, nu) and its derivative with respect to the action (n, nu, action_size)."""
     n, nu = len(state), env.model.nu
     with torch.enable_grad():
         actions = action.detach().repeat_interleave(nu, 0).requires_grad_()
@@ -53,10 +53,10 @@ def _control(env: Env, state: State, action: torch.Tensor) -> tuple[torch.Tensor
 
 
 def _outputs(env: Env, state: State, action: torch.Tensor, q: torch.Tensor, qd: torch.Tensor, size: int):
-    """Derivatives of observation and reward by the action itself and by a motion of the next state (n, m, ...).
+    """Derivatives (n, m, ...) of observation and reward with respect to the action and a motion of the next state.
 
-    Every output has a copy of the step for itself, so that one backward pass gives all rows. These copies are cheap:
-    nothing is simulated.
+    Every output has its own copy of the step, so that one backward pass gives all rows. The copies are cheap: nothing
+    is simulated.
     """
     n, m = len(state), env.observation_size + 1
     with torch.enable_grad():
@@ -77,5 +77,5 @@ def _outputs(env: Env, state: State, action: torch.Tensor, q: torch.Tensor, qd: 
 
 
 def _repeated(state: State, times: int) -> State:
-    """Every environment `times` times, one after the other."""
+    """Repeat every environment `times` times, consecutively."""
     return state.detach().map(lambda x: x.repeat_interleave(times, 0))

@@ -1,4 +1,4 @@
-"""`Learner`: what all algorithms have in common, so that one loop can train, save, resume and play any of them."""
+"""`Learner`: the common interface of all algorithms, so that one loop can train, save, resume and play any of them."""
 
 from __future__ import annotations
 
@@ -13,57 +13,57 @@ from ..random import Random, fork
 from ..state import State, Step
 from .distributed import sum_over_processes, world_size
 
-# which of an environment's streams of random numbers disturbs actions, and says when it begins; tasks draw from others
+# random streams of an environment for action noise and for the initial frame; tasks draw from other streams
 ACTIONS, BEGINNING = 1, 2
 
 
 class Learner:
-    """An algorithm at work on a batch of environments.
+    """An algorithm that trains on a batch of environments.
 
-    A subclass has `Settings`, a frozen dataclass of numbers; makes its networks in `__init__`; names in `parts` all
-    that a checkpoint must hold; and overrides `advance` and `policy`.
+    A subclass has `Settings`, a frozen dataclass; creates its networks in `__init__`; returns in `parts` everything a
+    checkpoint must contain; and overrides `advance` and `policy`.
 
     Args:
         env: the batch; the learner resets it.
-        settings: of the algorithm.
-        seed: of weights, minibatches and, in the environments, of episodes and disturbed actions.
+        settings: settings of the algorithm.
+        seed: seed of weights, minibatches, episodes and action noise.
     """
 
     Settings: ClassVar[type]
     parallel: ClassVar[bool] = False
-    """Whether several processes can share the work."""
+    """Whether it supports several processes."""
 
     def __init__(self, env: Env, settings: Any, seed: int = 0):
         self.env, self.settings, self.seed = env, settings, seed
         self.steps = 0
-        """Control steps of environments so far, of all processes."""
+        """Control steps of single environments so far, over all processes."""
         self.iterations = 0
         """Calls of `advance` so far."""
         self.generator = torch.Generator(device=env.device).manual_seed(seed)
-        """Of all random numbers that do not belong to an environment."""
+        """Generator of all random numbers that do not belong to an environment."""
         self.episodes = Episodes(env)
-        torch.manual_seed(seed)  # weights, which modules draw from torch's own generator
+        torch.manual_seed(seed)  # for the weights, which modules draw from torch's global generator
         self.observation = env.reset(seed)
         self._stagger()
 
     def advance(self) -> dict[str, float]:
-        """Collect and learn once; returns what to log beside steps and time."""
+        """One iteration of collecting and learning; returns what to log in addition to steps and time."""
         raise NotImplementedError
 
     @property
     def policy(self) -> nn.Module:
-        """From observations (n, observation_size) to actions (n, action_size), without noise."""
+        """Maps observations (n, observation_size) to actions (n, action_size), without noise."""
         raise NotImplementedError
 
     def parts(self) -> dict[str, Any]:
-        """Whatever has state_dict and load_state_dict and changes while learning: networks, optimisers, buffers."""
+        """Objects with state_dict and load_state_dict that change during training: networks, optimisers, buffers."""
         raise NotImplementedError
 
     def _stagger(self) -> None:
-        """Let the first episode of every environment begin at a frame of its own.
+        """Start the first episode of every environment at a random frame.
 
-        Otherwise all are at the same point, and an update sees only the beginnings of episodes, another one only their
-        ends: most of all where every episode begins in the same state, as a pendulum's.
+        Otherwise all episodes are in phase: some updates see only their beginnings, others only their ends. This
+        matters most where every episode starts in the same state, as for the pendulum.
         """
         state = self.env.state
         share = Random(fork(fork(state.key, state.frame), BEGINNING), self.env._like, block=1).uniform(0.0, 1.0, 1)[
@@ -74,23 +74,23 @@ class Learner:
         self.episodes.whole = self.env.state.frame == 0
 
     def action_noise(self) -> torch.Tensor:
-        """(num_envs, action_size) of mean 0 and variance 1, each environment's its own: no matter who simulates it."""
+        """Noise (num_envs, action_size) with mean 0 and variance 1; independent of which process simulates it."""
         return self.action_draws().normal(self.env.action_size)
 
     def action_draws(self) -> Random:
-        """Random numbers for the next actions, each environment's its own."""
+        """Random numbers for the next actions, from each environment's key."""
         state = self.env.state
         keys = fork(fork(state.key, state.frame), ACTIONS)
         return Random(keys, self.env._like, block=self.env.action_size)
 
     def count(self, step: Step) -> None:
-        """Take note of a step of all environments."""
+        """Count a step of all environments."""
         self.observation = step.observation.detach()
         self.steps += self.env.num_envs * world_size()
         self.episodes.count(step)
 
     def state_dict(self) -> dict[str, Any]:
-        """All that is needed to go on exactly from here."""
+        """Everything needed to continue exactly from here."""
         state = self.env.state
         return {
             "steps": self.steps,
@@ -103,14 +103,14 @@ class Learner:
         }
 
     def load_state_dict(self, saved: dict[str, Any]) -> None:
-        """Go on from what `state_dict` returned."""
+        """Continue from the result of `state_dict`."""
         fresh, environments = self.env.fresh(1, 0), saved["environments"]
         for group in ("memory", "params"):
             changed = getattr(fresh, group).keys() ^ environments[group].keys()
             if changed:
                 raise ValueError(
-                    f"What was saved is of another {type(self.env).__name__}, whose episodes differ in "
-                    f"{', '.join(sorted(changed))}: it cannot go on, but a new run may begin with its networks."
+                    f"The checkpoint belongs to a different {type(self.env).__name__}: its episodes differ in "
+                    f"{', '.join(sorted(changed))}. It cannot be resumed, but a new run may begin with its networks."
                 )
         self.steps, self.iterations = saved["steps"], saved["iterations"]
         self.generator.set_state(saved["generator"].cpu())
@@ -122,9 +122,9 @@ class Learner:
             part.load_state_dict(saved[f"part {name}"])
 
     def begin_with(self, saved: dict[str, Any]) -> None:
-        """Take over the networks of another run's `state_dict`; all else begins anew.
+        """Load the networks of another run's `state_dict`; everything else starts from scratch.
 
-        If the policy is an average of actors, the actor becomes that: it is what was evaluated.
+        If the policy is an average of actors, the actor is set to the average, because that is what was evaluated.
         """
         networks = {name: part for name, part in self.parts().items() if isinstance(part, nn.Module)}
         for name, network in networks.items():
@@ -133,12 +133,12 @@ class Learner:
 
 
 class Episodes:
-    """Returns and lengths of the episodes that ended since they were last asked for."""
+    """Returns and lengths of the episodes that ended since the last `collect`."""
 
     def __init__(self, env: Env):
         self.running = torch.zeros(2, env.num_envs, dtype=env.dtype, device=env.device)  # return, length
-        self.whole = torch.ones(env.num_envs, dtype=torch.bool, device=env.device)  # seen from their beginning on
-        self.ended = torch.zeros(3, dtype=env.dtype, device=env.device)  # sums of returns and lengths; how many
+        self.whole = torch.ones(env.num_envs, dtype=torch.bool, device=env.device)  # observed from their start
+        self.ended = torch.zeros(3, dtype=env.dtype, device=env.device)  # sum of returns, sum of lengths, count
 
     @torch.no_grad()
     def count(self, step: Step) -> None:
@@ -151,7 +151,7 @@ class Episodes:
         self.running = torch.where(over, 0.0, self.running)
 
     def collect(self) -> dict[str, float]:
-        """Their means over all processes, or {} if no episode ended; the count begins anew."""
+        """Mean return and length over all processes, or {} if no episode ended; resets the count."""
         (sums,) = sum_over_processes(self.ended)
         total, length, number = sums.tolist()
         self.ended = torch.zeros_like(self.ended)

@@ -1,7 +1,7 @@
 """Model-based policy optimisation (Janner et al., "When to Trust Your Model", 2019): actor-critic on imagined steps.
 
-An ensemble of networks learns where actions lead. From states that were really visited it imagines a few steps of the
-policy, far more of them than are ever simulated, and the actor and the critics learn from those.
+An ensemble of networks learns the dynamics. Starting from visited states, it imagines a few steps of the policy. There
+are far more imagined steps than simulated ones; the actor and the critics learn from them.
 """
 
 from __future__ import annotations
@@ -22,43 +22,43 @@ from .sac import Settings as SacSettings
 
 @dataclass(frozen=True)
 class MbpoSettings(SacSettings, ModelSettings):
-    """Of `Mbpo`. Steps are control steps of single environments. Those of the paper's ant are far more of everything:
-    250 steps between trainings, 100000 branches, 20 updates a step."""
+    """Settings of `Mbpo`. Steps are control steps of single environments. The paper's ant uses much larger values:
+    250 steps between trainings, 100000 branches, 20 updates per step."""
 
     updates: int = 16
     retrain_every: int = 250
-    """Steps between two trainings of the model; after each, new steps are imagined."""
+    """Steps between two trainings of the model; new steps are imagined after each training."""
     branches: int = 4000
-    """States of the replay from which steps are imagined."""
+    """Number of replay states from which steps are imagined."""
     length_first: int = 1
-    """Steps that are imagined from each, at first."""
+    """Initial number of steps imagined from each state."""
     length_last: int = 1
-    """The same at last."""
+    """Final number of steps imagined from each state."""
     length_from: int = 0
-    """Steps after which the length begins to grow, linearly."""
+    """Steps after which the length starts to grow, linearly."""
     length_to: int = 1
-    """Steps after which it has grown to `length_last`."""
+    """Steps after which the length reaches `length_last`."""
     imagined: int = 40_000
-    """Imagined steps that are kept; the oldest are forgotten, as they come from older models and policies."""
+    """Number of imagined steps that are kept; older ones come from outdated models and policies."""
     real_ratio: float = 0.05
-    """Share of an update's transitions that were simulated."""
+    """Share of simulated transitions in an update."""
 
 
 class Mbpo(Sac):
-    """See the module's docstring; `MbpoSettings` are its numbers."""
+    """See the module docstring and `MbpoSettings`."""
 
     Settings = MbpoSettings
 
     def __init__(self, env: Env, settings: MbpoSettings, seed: int = 0):
         if settings.enhancement != "none":
             raise ValueError(
-                f"enhancement is {settings.enhancement!r}; it must be 'none' for Mbpo: imagined steps begin in no "
-                "state of the simulator, and have no gradients."
+                f"enhancement is {settings.enhancement!r}; it must be 'none' for Mbpo, because imagined steps have no "
+                "simulator state and no gradients."
             )
         if settings.model_holdout == 1.0:
-            raise ValueError("model_holdout is 1.0; it must be below 1, or there is nothing to learn from.")
+            raise ValueError("model_holdout is 1.0; it must be below 1, otherwise there is no training data.")
         if max(settings.warm_up, env.num_envs) < 2:
-            raise ValueError(f"warm_up is {settings.warm_up}; it must be at least 2: one step is no data for a model.")
+            raise ValueError(f"warm_up is {settings.warm_up}; it must be at least 2 to train a model.")
         if settings.branches > settings.imagined:
             raise ValueError(f"branches is {settings.branches}; it must be at most imagined, {settings.imagined}.")
         super().__init__(env, settings, seed)
@@ -67,7 +67,7 @@ class Mbpo(Sac):
         self.model_optimiser = torch.optim.AdamW(self.model.parameters(), settings.model_rate, weight_decay=decay)
         self.imagined = Replay(settings.imagined)
         self.trained_at = -settings.retrain_every
-        """Collected steps at which the model was trained last."""
+        """Value of `collected` at the last training of the model."""
         self.notes: dict[str, float] = {}
 
     def parts(self) -> dict[str, Any]:
@@ -83,12 +83,12 @@ class Mbpo(Sac):
 
     @property
     def collected(self) -> int:
-        """Steps that were learned from: those of reviews were not."""
+        """Steps used for learning; steps of reviews are not."""
         return self.steps - self.reviewed
 
     @property
     def length(self) -> int:
-        """Steps that are imagined from a state at present."""
+        """Current number of steps imagined from a state."""
         s = self.settings
         share = (self.collected - s.length_from) / max(1, s.length_to - s.length_from)
         return round(s.length_first + min(1.0, max(0.0, share)) * (s.length_last - s.length_first))
@@ -106,19 +106,19 @@ class Mbpo(Sac):
         return transitions
 
     def learn_model(self) -> None:
-        """Train the model on all that was simulated."""
+        """Train the model on all simulated transitions."""
         seen = self.replay.all()
         transitions = (seen.observation, seen.action, seen.reward, seen.next_observation, seen.terminated)
-        steps = fork(seen.state.key, seen.state.frame)  # samples around a step begin in its state
+        steps = fork(seen.state.key, seen.state.frame)  # samples around a step share its state
         with torch.enable_grad():
             self.notes |= fit(self.model, self.model_optimiser, transitions, self.settings, self.generator, steps)
 
     @torch.no_grad()
     def imagine(self) -> None:
-        """Let the policy act in the model, from states that were visited.
+        """Run the policy in the model, from visited states.
 
-        Whether a step ends the episode, the model says itself: the task's own rule is one of states of the simulator,
-        which the model knows nothing of, and an observation need not show all that the rule asks for.
+        The model also predicts episode ends: the task's rule needs states of the simulator, which the model does not
+        have, and an observation may not contain everything the rule depends on.
         """
         observation = self.replay.sample(self.settings.branches, self.generator).observation
         for _ in range(self.length):
@@ -130,7 +130,7 @@ class Mbpo(Sac):
                 break
 
     def batch(self) -> Transitions:
-        """Imagined steps, and a few that were simulated."""
+        """Imagined transitions, and a few simulated ones."""
         number = self.settings.batch
         real = round(self.settings.real_ratio * number)
         some, most = self.replay.sample(real, self.generator), self.imagined.sample(number - real, self.generator)
@@ -144,7 +144,7 @@ def stateless(
     next_observation: torch.Tensor,
     terminated: torch.Tensor,
 ) -> Transitions:
-    """Transitions that begin in no state of the simulator."""
+    """Transitions without a simulator state."""
     nothing, none = observation[:, :0], torch.zeros_like(terminated, dtype=torch.int64)
     state = State(nothing, nothing, none, none)
     return Transitions(state, observation, action, reward, next_observation, terminated)

@@ -1,4 +1,4 @@
-"""The networks that all algorithms are made of."""
+"""Networks and helpers shared by all algorithms."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from .distributed import sum_over_processes
 
 Network = TypeVar("Network", bound=nn.Module)
 
-LEAST_VARIANCE = 1e-4  # a number that hardly moves is not blown up into noise
-MOST = 10.0  # standard deviations that a network is shown
+LEAST_VARIANCE = 1e-4  # lower bound, so that a nearly constant number is not amplified into noise
+MOST = 10.0  # standard deviations to which inputs are clipped
 
 
 def mlp(sizes: Sequence[int], activation: type[nn.Module] = nn.ELU, norm: bool = False) -> nn.Sequential:
-    """Linear layers of these sizes, with activations between them, and layer norms before these if `norm`."""
+    """Linear layers of these sizes with activations in between; with `norm`, layer norms before the activations."""
     layers: list[nn.Module] = []
     for width, following in pairwise(sizes[:-1]):
         layers += [nn.Linear(width, following), *([nn.LayerNorm(following)] if norm else []), activation()]
@@ -28,7 +28,7 @@ def mlp(sizes: Sequence[int], activation: type[nn.Module] = nn.ELU, norm: bool =
 
 
 class Normaliser(nn.Module):
-    """Shifts and scales observations to mean 0 and variance 1 of all that were seen; does nothing before `see`."""
+    """Normalises observations by the mean and variance of all observations seen; identity before the first `see`."""
 
     count: torch.Tensor
     mean: torch.Tensor
@@ -44,18 +44,18 @@ class Normaliser(nn.Module):
         return ((x - self.mean) / self.scale()).clamp(-MOST, MOST)
 
     def scale(self) -> torch.Tensor:
-        """(size,) what 1 in an answer means."""
+        """(size,) the difference in observations that corresponds to 1 after normalisation."""
         return torch.sqrt(self.variance + LEAST_VARIANCE)
 
     @torch.no_grad()
     def see(self, x: torch.Tensor) -> None:
-        """Take observations (..., size) into account, those of all processes."""
+        """Update the statistics with observations (..., size) of all processes."""
         x = x.detach().reshape(-1, x.shape[-1])
         count = self.count.new_tensor(float(len(x)))
         count, total = sum_over_processes(count, x.sum(0))
         mean = total / count
         (square,) = sum_over_processes(((x - mean) ** 2).sum(0))
-        # two sets of numbers in one: Chan, Golub and LeVeque's update of a variance
+        # merge two sets of numbers: Chan, Golub and LeVeque's update of a variance
         everything = self.count + count
         shift = mean - self.mean
         square = square + self.variance * self.count + shift**2 * self.count * count / everything
@@ -65,12 +65,12 @@ class Normaliser(nn.Module):
 
 
 def log_squash(raw: torch.Tensor) -> torch.Tensor:
-    """log(1 - tanh(raw)^2), by which a tanh stretches a density; written so that it does not overflow."""
+    """log(1 - tanh(raw)^2), the log derivative of tanh, in a form that does not overflow."""
     return 2.0 * (math.log(2.0) - raw - nn.functional.softplus(-2.0 * raw))
 
 
 def frozen(network: Network) -> Network:
-    """A copy that no optimiser trains: what targets are computed with."""
+    """A copy without gradients, for targets and averages."""
     return copy.deepcopy(network).requires_grad_(False)
 
 
@@ -83,11 +83,11 @@ def follow(target: nn.Module, network: nn.Module, rate: float) -> None:
 
 @torch.no_grad()
 def act_like(network: nn.Module, source: nn.Module) -> None:
-    """Give a network the weights of another one, so that both do the same, each behind its own normaliser.
+    """Make a network compute the same function as another one, although each has its own normaliser.
 
-    Both have `normaliser` and `net`, whose first layer sees normalised observations first. It takes up the difference
-    of the normalisers: with the plain weights, a policy of a chaotic task would be another one. But for numbers that a
-    normaliser cuts off.
+    Both have `normaliser` and `net`; the first inputs of `net` are the normalised observations. The first layer is
+    adjusted for the difference of the normalisers: in a chaotic task, plainly copied weights would be a different
+    policy. The functions differ only where a normaliser clips.
     """
     for mine, theirs in zip(network.parameters(), source.parameters()):
         mine.copy_(theirs)
@@ -101,15 +101,15 @@ def act_like(network: nn.Module, source: nn.Module) -> None:
 
 
 def set_rate(optimiser: torch.optim.Optimizer, rate: float, done: int, iterations: int, last: float = 0.1) -> None:
-    """Let the learning rate fall linearly from `rate` to `last` of it over some iterations, of which some are done."""
+    """Set the learning rate after `done` of `iterations`: it falls linearly from `rate` to `last` * `rate`."""
     optimiser.param_groups[0]["lr"] = rate * max(last, 1.0 - (1.0 - last) * done / iterations)
 
 
 def bound_gradients(most: float, *tensors: torch.Tensor) -> None:
-    """Keep the gradients that will arrive at these (n, ...) small: at most of norm `most`, each row for itself.
+    """Clip the gradients that reach these tensors (n, ...) to norm `most`, per row.
 
-    The gradient of a chain of impacts can be thousands of times that of the others (exact, and good for an
-    infinitesimal step only); unbounded, a single such environment would decide where all weights go.
+    The gradient through a chain of impacts can be thousands of times larger than others: exact, but valid only for an
+    infinitesimal step. Without clipping, one such environment would dominate the update of all weights.
     """
 
     def shrink(gradient: torch.Tensor) -> torch.Tensor:

@@ -1,4 +1,4 @@
-"""`OffPolicy`: what algorithms that learn from a replay share: collecting, warming up, twin critics, their targets."""
+"""`OffPolicy`: base class of algorithms that learn from a replay: collecting, warm-up, twin critics, target critics."""
 
 from __future__ import annotations
 
@@ -20,56 +20,56 @@ USUAL_BETAS = (0.9, 0.999)
 
 @dataclass(frozen=True)
 class OffPolicySettings:
-    """Of all algorithms that learn from a replay."""
+    """Settings of all algorithms that learn from a replay."""
 
     num_envs: int = 16
     collect: int = 1
-    """Control steps of all environments in one call of `advance`."""
+    """Control steps of all environments per call of `advance`."""
     updates: int = 4
-    """Of the networks in one call of `advance`."""
+    """Updates of the networks per call of `advance`."""
     warm_up: int = 500
-    """Control steps of single environments with random actions, before the first update."""
+    """Control steps of single environments with random actions before the first update."""
     capacity: int = 1_000_000
     batch: int = 256
     gamma: float = 0.99
     reward_scale: float = 1.0
-    """By which rewards are multiplied before anything is learned from them."""
+    """Factor by which rewards are multiplied for learning."""
     rate: float = 3e-4
-    """Of Adam, for all networks, at first."""
+    """Initial learning rate of Adam, for all networks."""
     iterations: int | None = None
-    """Calls of `advance` after which the rate has fallen to `last_rate`; None: it stays."""
+    """Calls of `advance` after which the learning rate has fallen to `last_rate`; None: constant."""
     last_rate: float = 0.1
-    """As a share of the first one; if `iterations` are given."""
+    """Final learning rate as a share of `rate`, if `iterations` is given."""
     actor_betas: tuple[float, float] = USUAL_BETAS
-    """Of the actor's Adam. Slopes that were simulated, as those of policy enhancement, differ in size by orders of
-    magnitude: a shorter memory of how large they were, such as (0.7, 0.95), suits them better."""
+    """Betas of the actor's Adam. Simulated gradients, as in policy enhancement, vary in size by orders of magnitude:
+    a shorter memory of their size, such as (0.7, 0.95), suits them better."""
     average_rate: float = 1.0
-    """How far the policy that is evaluated and saved follows the actor in every call of `advance`; farther in the first
-    ones, so that it is their mean."""
+    """Rate at which the evaluated and saved policy follows the actor in every call of `advance`; larger in the first
+    calls, so that it is their mean."""
     review_every: int | None = None
-    """Calls of `advance` after which this policy is played; the best one is then what is evaluated and saved instead.
-    None: it never is."""
+    """Calls of `advance` between reviews of this policy; the best reviewed policy is then evaluated and saved instead.
+    None: no reviews."""
     review_episodes: int = 16
-    """Of a review. They count as steps, also for train's `steps`."""
+    """Episodes per review. They count as steps, also for train's `steps`."""
     patience: int = 25
-    """Reviews without a better policy after which the actor goes back to the best one."""
+    """Reviews without a better policy after which the actor is reset to the best one."""
     target_rate: float = 5e-3
-    """How far the target critics follow the critics in every update."""
+    """Rate at which the target critics follow the critics in every update."""
     hidden: tuple[int, ...] = (256, 256)
-    """Of the actor and of each critic."""
+    """Hidden layer widths of the actor and of each critic."""
     norm: bool = False
-    """Whether these have layer norms."""
+    """Whether these networks have layer norms."""
     normalise: bool = True
-    """Whether the networks see observations of mean 0 and variance 1."""
+    """Whether the networks see normalised observations."""
 
 
 class TwinCritic(nn.Module):
-    """Two values of an action in a state; whoever wants to be careful takes the lower one."""
+    """Two estimates of the value of an action; the lower one is the conservative estimate."""
 
     def __init__(self, normaliser: nn.Module, sizes: list[int], norm: bool):
         super().__init__()
         self.normaliser = normaliser
-        # measured on one core: both as one batched product are not faster than one after the other
+        # measured on one core: one batched product is not faster than two separate ones
         self.nets = nn.ModuleList([mlp(sizes, norm=norm), mlp(sizes, norm=norm)])
 
     def forward(self, observation: torch.Tensor, action: torch.Tensor) -> torch.Tensor:
@@ -83,13 +83,13 @@ class TwinCritic(nn.Module):
 
 
 class OffPolicy(Learner):
-    """A subclass makes `self.actor` with `make_actor`, and overrides `act` and `update`."""
+    """A subclass overrides `make_actor`, `act` and `update`."""
 
     def __init__(self, env: Env, settings: Any, seed: int = 0):
         super().__init__(env, settings, seed)
         sizes = [env.observation_size + env.action_size, *settings.hidden, 1]
         self.seen = Normaliser(env.observation_size).to(env._like) if settings.normalise else nn.Identity()
-        """What the networks do with observations first."""
+        """First layer of all networks: normalises observations, or does nothing."""
         self.critic = TwinCritic(self.seen, sizes, settings.norm).to(env._like)
         self.target = frozen(self.critic.nets)
         self.actor = self.make_actor()
@@ -99,47 +99,47 @@ class OffPolicy(Learner):
         if settings.review_every is not None:
             self.review = Review(env, self.average, settings.review_episodes, settings.patience)
         self.reviewed = 0
-        """Steps of reviews so far; `steps` has them, too."""
+        """Steps of reviews so far; included in `steps`."""
         self.learned = 0
-        """Calls of `advance` that learned something."""
+        """Calls of `advance` so far that updated the networks."""
         self.replay = Replay(settings.capacity)
         self.critic_optimiser = self.adam(self.critic)
         self.actor_optimiser = self.adam(self.actor, settings.actor_betas)
 
-    # -- what an algorithm says
+    # -- defined by an algorithm
 
     def make_actor(self) -> nn.Module:
-        """From observations to actions without noise."""
+        """Create the actor, which maps observations to actions without noise."""
         raise NotImplementedError
 
     def act(self, observation: torch.Tensor, noise: torch.Tensor) -> torch.Tensor:
-        """(n, action_size) to try out, for noise (n, action_size) of mean 0 and variance 1."""
+        """Exploratory actions (n, action_size), for noise (n, action_size) with mean 0 and variance 1."""
         raise NotImplementedError
 
     def update(self, batch: Transitions) -> dict[str, torch.Tensor]:
-        """Learn from some transitions; returns what to log."""
+        """Update the networks with a batch; returns what to log."""
         raise NotImplementedError
 
     def enrich(self, transitions: Transitions) -> Transitions:
-        """What the replay shall keep of steps that were just taken. By default all there is."""
+        """The transitions to store in the replay for the steps just taken. Default: unchanged."""
         return transitions
 
     def batch(self) -> Transitions:
-        """What an update learns from."""
+        """The transitions of one update."""
         return self.replay.sample(self.settings.batch, self.generator)
 
-    # -- what is the same for all
+    # -- common to all algorithms
 
     @property
     def policy(self) -> nn.Module:
         return self.review.best if self.review and self.review.found else self.average
 
     def optimisers(self) -> list[torch.optim.Optimizer]:
-        """All whose rate falls."""
+        """All optimisers with a decaying learning rate."""
         return [self.actor_optimiser, self.critic_optimiser]
 
     def parts(self) -> dict[str, Any]:
-        # the actors and the critic have the normaliser
+        # the normaliser is part of the actors and the critic
         names = ("actor", "average", "critic", "target", "replay", "actor_optimiser", "critic_optimiser")
         own = {"review": self.review} if self.review else {}
         return {**{name: getattr(self, name) for name in names}, **own}
@@ -147,7 +147,7 @@ class OffPolicy(Learner):
     def begin_with(self, saved: dict[str, Any]) -> None:
         super().begin_with(saved)
         review = saved.get("part review")
-        if review and math.isfinite(review["best return"]):  # or there is no best one yet
+        if review and math.isfinite(review["best return"]):  # otherwise there is no best policy yet
             best = frozen(self.actor)
             best.load_state_dict(review["best"])
             self._go_on_from(best)
@@ -158,7 +158,7 @@ class OffPolicy(Learner):
     def load_state_dict(self, saved: dict[str, Any]) -> None:
         super().load_state_dict(saved)
         self.learned = saved["learned"]
-        self.reviewed = saved.get("reviewed", 0)  # which runs from before reviews do not have
+        self.reviewed = saved.get("reviewed", 0)  # missing in runs older than reviews
 
     def advance(self) -> dict[str, float]:
         settings = self.settings
@@ -180,7 +180,7 @@ class OffPolicy(Learner):
         return row
 
     def _review(self, review: Review) -> dict[str, float]:
-        """Play the policy, and go back to the best one if none was better for long; returns what to log."""
+        """Review the policy, and reset it to the best one if there was no improvement for long; returns what to log."""
         found = review.look(self.average)
         played = int(found.lengths.sum())
         self.steps += played
@@ -191,14 +191,14 @@ class OffPolicy(Learner):
         return {"review": float(found.returns.mean()), "best review": review.best_return}
 
     def _go_on_from(self, policy: nn.Module) -> None:
-        """Let the actor act like this policy, with an optimiser that remembers nothing of where it went."""
+        """Set the actor to this policy, and clear the state of its optimiser."""
         for network in (self.actor, self.average):
             act_like(network, policy)
         self.actor_optimiser.state.clear()
 
     @torch.no_grad()
     def take_step(self) -> Transitions:
-        """Act once in all environments and remember it."""
+        """Take one step in all environments and add it to the replay."""
         state, observation = self.env.state, self.observation
         action = self.random_action() if self.steps < self.settings.warm_up else self.explore(observation)
         step = self.env.step(action)
@@ -215,19 +215,19 @@ class OffPolicy(Learner):
         return self.act(observation, self.action_noise())
 
     def random_action(self) -> torch.Tensor:
-        """(num_envs, action_size) anywhere in [-1, 1], each environment's its own."""
+        """Uniform random actions (num_envs, action_size) in [-1, 1], from each environment's key."""
         return self.action_draws().uniform(-1.0, 1.0, self.env.action_size)
 
     def scaled(self, reward: torch.Tensor) -> torch.Tensor:
         return self.settings.reward_scale * reward
 
     def target_values(self, observation: torch.Tensor, action: torch.Tensor) -> torch.Tensor:
-        """(2, n) of the target critics."""
+        """Values (2, n) of the target critics."""
         x = torch.cat([self.seen(observation), action], -1)
         return torch.stack([net(x)[..., 0] for net in self.target.children()])
 
     def learn_values(self, batch: Transitions, following: torch.Tensor) -> torch.Tensor:
-        """Fit both critics to reward plus value (n,) of what follows; returns the loss."""
+        """Fit both critics to the reward plus the discounted value (n,) of the next state; returns the loss."""
         going_on = torch.where(batch.terminated, 0.0, self.settings.gamma * following)
         goal = (self.scaled(batch.reward) + going_on).detach()
         loss = ((self.critic(batch.observation, batch.action) - goal) ** 2).sum(0).mean()
@@ -239,11 +239,11 @@ class OffPolicy(Learner):
         return torch.optim.Adam(module.parameters(), self.settings.rate, betas=betas, fused=True)
 
     def noise(self, *shape: int) -> torch.Tensor:
-        """Of mean 0 and variance 1, that belongs to no environment."""
+        """Noise with mean 0 and variance 1 that does not belong to an environment."""
         return torch.randn(shape, generator=self.generator, dtype=self.env.dtype, device=self.env.device)
 
 
 def descend(optimiser: torch.optim.Optimizer, loss: torch.Tensor) -> None:
     optimiser.zero_grad()
-    loss.backward(inputs=optimiser.param_groups[0]["params"])  # whatever else the loss depends on stays as it is
+    loss.backward(inputs=optimiser.param_groups[0]["params"])  # no gradients for other parameters
     optimiser.step()

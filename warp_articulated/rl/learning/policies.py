@@ -1,4 +1,4 @@
-"""Where policies are found: by the name of one that comes with the package, in the folder of a run, or as a file."""
+"""Finds policies: by the name of an included policy, in a run folder, or as a file."""
 
 from __future__ import annotations
 
@@ -6,27 +6,27 @@ import os
 from importlib import resources
 from pathlib import Path
 
-POLICY, BEST = "policy.pt", "best.pt"  # in the folder of a run
+POLICY, BEST = "policy.pt", "best.pt"  # in a run folder
 
 
 def policy_names() -> list[str]:
-    """Names of the policies that come with the package, in alphabetical order."""
+    """Names of the policies included in the package, in alphabetical order."""
     return sorted(path.stem for path in _folder().glob("*.pt"))
 
 
 def policy_path(name_or_path: str | os.PathLike) -> Path:
-    """The file of a policy: of a name of policy_names(), of a run's folder, or the path itself."""
+    """The file of a policy, given a name in policy_names(), a run folder, or a path."""
     path = Path(name_or_path)
     if path.is_dir():
         found = next((path / name for name in (POLICY, BEST) if (path / name).is_file()), None)
         if found is None:
-            raise FileNotFoundError(f"the folder {path} has no {POLICY}: nothing was trained there so far.")
+            raise FileNotFoundError(f"the folder {path} has no {POLICY}; it must be the folder of a training run.")
         return found
     if path.is_file():
         return path
     if str(name_or_path) in policy_names():
         return _folder() / f"{name_or_path}.pt"
-    names = f"; those that come with the package are {', '.join(policy_names())}" if policy_names() else ""
+    names = f"; the included policies are {', '.join(policy_names())}" if policy_names() else ""
     raise FileNotFoundError(f"there is no file, run or policy {name_or_path}{names}.")
 
 

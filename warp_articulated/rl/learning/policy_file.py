@@ -1,4 +1,4 @@
-"""Trained policies as files: TorchScript, which needs nothing but torch to run, with a description inside."""
+"""Trained policies as files: TorchScript, which only needs torch to run, with an embedded description."""
 
 from __future__ import annotations
 
@@ -26,24 +26,24 @@ class PolicyFile:
     """A policy and what it was trained for."""
 
     policy: torch.nn.Module
-    """From observations (n, observation_size) to actions (n, action_size) in [-1, 1]."""
+    """Maps observations (n, observation_size) to actions (n, action_size) in [-1, 1]."""
     task: str
-    """A name of wa.rl.TASKS."""
+    """Name in wa.rl.TASKS."""
     options: dict[str, Any]
-    """Of the task's class, such as n of a pendulum."""
+    """Options of the task's class, such as n of PendulumReach."""
     info: dict[str, Any]
-    """observation_size, action_size, control_dt, and whatever else was noted: algorithm, steps, return."""
+    """observation_size, action_size, control_dt, and other entries: algorithm, steps, return."""
 
     def make(self, num_envs: int = 1, **options) -> Env:
-        """Environments of the policy's task; options replace its own."""
+        """Make environments of the policy's task; options override those of the file."""
         return make(self.task, num_envs, **{**self.options, **options})
 
 
 def save_policy(path: str | os.PathLike, policy: nn.Module, env: Env, options: dict[str, Any] | None = None, **info):
     """Write a policy as a TorchScript file (.pt), which `load_policy`, torch.jit.load and C++ can read.
 
-    options: those of the task with which its environments were made, as JSON can hold them.
-    info: anything else that JSON can hold.
+    options: options of the task with which the environments were made; JSON values.
+    info: any other JSON values.
     """
     path = check_output_path(path, (".pt",))
     description = {
@@ -68,7 +68,7 @@ def save_policy(path: str | os.PathLike, policy: nn.Module, env: Env, options: d
 
 
 def _write_without_paths(whole: io.BytesIO, path: Path) -> None:
-    """The same archive less its debugging records, which name folders of the machine that traced the policy."""
+    """Write the archive without debug records, which contain paths of the machine that traced the policy."""
     with zipfile.ZipFile(whole) as source, zipfile.ZipFile(path, "w") as target:
         for entry in source.infolist():
             if not entry.filename.endswith(".debug_pkl"):
@@ -76,7 +76,7 @@ def _write_without_paths(whole: io.BytesIO, path: Path) -> None:
 
 
 def load_policy(path: str | os.PathLike, device: torch.device | str = "cpu") -> PolicyFile:
-    """Read what `save_policy` wrote."""
+    """Read a file written by `save_policy`."""
     path = Path(path)
     if not path.is_file():
         raise FileNotFoundError(f"there is no policy {path}.")
@@ -85,11 +85,11 @@ def load_policy(path: str | os.PathLike, device: torch.device | str = "cpu") -> 
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", DeprecationWarning)
             policy = torch.jit.load(str(path), map_location=device, _extra_files=extra)
-        told = json.loads(extra[DESCRIPTION])
-        found = PolicyFile(policy, *(told[name] for name in ("task", "options", "info")))
+        description = json.loads(extra[DESCRIPTION])
+        found = PolicyFile(policy, *(description[name] for name in ("task", "options", "info")))
         complete = all(isinstance(found.info[name], int) for name in ("observation_size", "action_size"))
     except (RuntimeError, ValueError, KeyError, TypeError):
         complete = False
     if not complete:
-        raise ValueError(f"{path} is not a policy that save_policy wrote, such as policy.pt of a run.")
+        raise ValueError(f"{path} was not written by save_policy; it must be a policy such as policy.pt of a run.")
     return found

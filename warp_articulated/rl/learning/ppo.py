@@ -1,7 +1,7 @@
-"""Proximal policy optimisation (Schulman et al., 2017), the algorithm of rsl_rl: what others are compared with.
+"""Proximal policy optimisation (Schulman et al., 2017) of rsl_rl, as a baseline.
 
-It knows nothing of the simulation's gradients. Networks, losses and the adaptive learning rate are rsl_rl's; the
-loop, the log and the checkpoints are ours, as for any other learner.
+It does not use simulation gradients. Networks, losses and the adaptive learning rate are rsl_rl's; the loop, the log
+and the checkpoints are ours, as for any other learner.
 """
 
 from __future__ import annotations
@@ -23,40 +23,40 @@ except ModuleNotFoundError:
 from ..env import Env
 from .learner import Learner
 
-GROUPS = {"actor": ["policy"], "critic": ["policy"]}  # both observe the same
+GROUPS = {"actor": ["policy"], "critic": ["policy"]}  # both have the same observations
 
 
 @dataclass(frozen=True)
 class PpoSettings:
-    """Of `Ppo`."""
+    """Settings of `Ppo`."""
 
     num_envs: int = 256
     horizon: int = 24
-    """Control steps of every environment per iteration."""
+    """Control steps per environment and iteration."""
     gamma: float = 0.99
     trace: float = 0.95
-    """Lambda of generalised advantages."""
+    """Lambda of generalised advantage estimation."""
     rate: float = 1e-3
-    """Learning rate at first; it rises and falls to keep the policy's change at target_kl."""
+    """Initial learning rate; it adapts to keep the policy's change at target_kl."""
     target_kl: float = 0.01
     epochs: int = 5
     minibatches: int = 4
     ratio_clip: float = 0.2
-    """How far the likelihood ratio of an action may go from 1 before it is of no more use."""
+    """Distance of the likelihood ratio from 1 at which it is clipped."""
     value_clip: bool = False
-    """Whether values change by ratio_clip at most, too: only good for rewards that are scaled to it."""
+    """Whether changes of values are also clipped to ratio_clip; only useful if rewards are scaled for it."""
     entropy: float = 0.005
     """Weight of the entropy in the loss."""
     clip: float = 1.0
-    """Largest norm of a gradient of weights."""
+    """Largest norm of the gradient of the weights."""
     actor_hidden: tuple[int, ...] = (128, 64, 32)
     critic_hidden: tuple[int, ...] = (128, 64, 32)
     std: float = 0.5
-    """Of the noise on actions, at first; it is learned."""
+    """Initial standard deviation of the action noise; it is learned."""
 
 
 class Mean(nn.Module):
-    """Mean of the actions, within what acts; shares its networks with rsl_rl's actor."""
+    """Mean action, clipped to [-1, 1]; shares its networks with rsl_rl's actor."""
 
     def __init__(self, actor: MLPModel):
         super().__init__()
@@ -67,24 +67,24 @@ class Mean(nn.Module):
 
 
 class Ppo(Learner):
-    """A policy that moves towards actions that turned out better than expected, by small steps.
+    """PPO: moves the policy in small steps towards actions that were better than expected.
 
-    Its noise comes from torch's own generator, so on CUDA a resumed run goes on with other random numbers.
+    Its noise comes from torch's global generator, so on CUDA a resumed run continues with different random numbers.
 
     Args:
         env: the batch.
-        settings: of the algorithm.
-        seed: of everything random.
+        settings: settings of the algorithm.
+        seed: seed of all random numbers.
     """
 
     Settings = PpoSettings
 
     def __init__(self, env: Env, settings: PpoSettings, seed: int = 0):
         steps = env.num_envs * settings.horizon
-        if steps < max(2, settings.minibatches):  # advantages are compared with each other
+        if steps < max(2, settings.minibatches):  # advantages are normalised, which needs two
             raise ValueError(
-                f"num_envs is {env.num_envs} and horizon {settings.horizon}; together they must make at least "
-                f"{max(2, settings.minibatches)} steps, a step for every one of the minibatches."
+                f"num_envs is {env.num_envs} and horizon is {settings.horizon}; their product must be at least "
+                f"{max(2, settings.minibatches)}, one step per minibatch."
             )
         super().__init__(env, settings, seed)
         observed = self._grouped(self.observation)

@@ -1,6 +1,6 @@
-"""`Replay`: the transitions that an off-policy algorithm learns from, with the states that they began in.
+"""`Replay`: the transitions that an off-policy algorithm learns from, with their initial states.
 
-A state is kept whole, so that `env.transition` can simulate the same step again with another action.
+The complete state is stored, so that `env.transition` can simulate the same step again with another action.
 """
 
 from __future__ import annotations
@@ -17,21 +17,21 @@ from ..state import State
 
 @dataclass(frozen=True)
 class Transitions:
-    """A batch of n steps, each from a state of its own."""
+    """A batch of n steps, each with its own initial state."""
 
     state: State  # before the action
     observation: torch.Tensor  # (n, observation_size) of the state
     action: torch.Tensor  # (n, action_size)
     reward: torch.Tensor  # (n,)
-    next_observation: torch.Tensor  # (n, observation_size) where the step led, before the episode began anew
+    next_observation: torch.Tensor  # (n, observation_size) after the step, before any reset
     terminated: torch.Tensor  # (n,) bool
-    extra: Mapping[str, torch.Tensor] = field(default_factory=dict)  # whatever an algorithm adds, (n, ...) each
+    extra: Mapping[str, torch.Tensor] = field(default_factory=dict)  # added by an algorithm, (n, ...) each
 
     def __len__(self) -> int:
         return len(self.reward)
 
     def tensors(self) -> dict[str, torch.Tensor]:
-        """All of them by name, from which `of` makes the same transitions."""
+        """All tensors by name; `of` is the inverse."""
         state = self.state
         return {
             **{name: getattr(state, name) for name in STATE},
@@ -53,7 +53,7 @@ class Transitions:
         return Transitions(state, **{name: tensors[name] for name in STEP}, extra=groups["extra"])
 
     def __getitem__(self, rows) -> Transitions:
-        """Some of them: indices, a mask or a slice."""
+        """Select transitions by indices, a mask or a slice."""
         return Transitions.of({name: x[rows] for name, x in self.tensors().items()})
 
 
@@ -62,15 +62,15 @@ STEP = ("observation", "action", "reward", "next_observation", "terminated")
 
 
 class Replay:
-    """The last `capacity` transitions; new ones take the place of the oldest.
+    """The last `capacity` transitions; new ones replace the oldest.
 
-    The first ones that are added decide the shapes, and the memory for all is taken then.
+    The first call of `add` fixes the shapes and allocates the memory for all transitions.
     """
 
     def __init__(self, capacity: int):
         self.capacity = checks.whole("capacity", capacity, 1)
         self.added = 0
-        """Transitions so far, of which the last `capacity` are still here."""
+        """Number of transitions added so far; the last `capacity` are stored."""
         self._tensors: dict[str, torch.Tensor] = {}
 
     def __len__(self) -> int:
@@ -83,32 +83,32 @@ class Replay:
             self._tensors = {name: self._room(x) for name, x in new.items()}
         if new.keys() != self._tensors.keys():
             raise ValueError(
-                f"transitions has {', '.join(new)}; it must have what the first ones had: {', '.join(self._tensors)}."
+                f"transitions has {', '.join(new)}; it must have the same as the first: {', '.join(self._tensors)}."
             )
         number = len(transitions)
         if number > self.capacity:
-            raise ValueError(f"transitions are {number}; a replay of capacity {self.capacity} cannot hold them.")
+            raise ValueError(f"transitions has {number} steps; it must have at most the capacity, {self.capacity}.")
         rows = torch.arange(self.added, self.added + number, device=transitions.reward.device) % self.capacity
         for name, x in new.items():
             self._tensors[name].index_copy_(0, rows, x.detach())
         self.added += number
 
     def sample(self, number: int, generator: torch.Generator | None = None) -> Transitions:
-        """`number` transitions, each as likely as any other; one may come twice."""
+        """Sample `number` transitions uniformly, with replacement."""
         if len(self) == 0:
-            raise RuntimeError("The replay is empty; add transitions before sampling any.")
+            raise RuntimeError("The replay is empty; add transitions before sampling.")
         device = self._tensors["reward"].device
         rows = torch.randint(len(self), (number,), generator=generator, device=device)
         return Transitions.of({name: x.index_select(0, rows) for name, x in self._tensors.items()})
 
     def all(self) -> Transitions:
-        """Every transition that is here, in the order of the memory, not of the time."""
+        """All stored transitions, in memory order, not in time order."""
         if len(self) == 0:
-            raise RuntimeError("The replay is empty; it has no transitions yet.")
+            raise RuntimeError("The replay is empty; add transitions first.")
         return Transitions.of({name: x[: len(self)] for name, x in self._tensors.items()})
 
     def state_dict(self) -> dict[str, Any]:
-        # clones: a slice would be saved with the whole memory that it belongs to
+        # cloned, because saving a slice would save the whole underlying memory
         return {
             "added": self.added,
             "capacity": self.capacity,

@@ -1,9 +1,9 @@
-"""`Review`: the best policy so far, judged by whole episodes, and a way back to it.
+"""`Review`: keeps the best policy so far, judged by whole episodes, so that training can return to it.
 
-A critic's slope is good near what was tried lately and may lead anywhere else: an actor that follows it finds a good
-policy, leaves it, and may never come back. A learner with reviews plays its policy now and then, hands out the best one
-that it has seen, and, if it finds nothing better for a while, goes on from there. Critics and replay stay as they are:
-every return finds critics that know more of what lies around the best policy.
+A critic's gradient is good only near recently tried actions. An actor that follows it may find a good policy, leave it,
+and never come back. A learner with reviews plays its policy from time to time and outputs the best one. If there is no
+better policy for a while, it continues from the best one. Critics and replay are kept, so after every return the
+critics know more about the neighbourhood of the best policy.
 """
 
 from __future__ import annotations
@@ -17,30 +17,30 @@ from ..env import Env
 from .evaluation import Evaluation, evaluate
 from .networks import frozen
 
-REVIEW_SEED = 2_000_003  # of episodes that neither a learner begins with nor an evaluation plays
+REVIEW_SEED = 2_000_003  # differs from the seeds of training and evaluation
 
 
 class Review:
-    """Plays policies without noise, the same episodes each time, and remembers the best one.
+    """Plays policies without noise, the same episodes each time, and keeps the best one.
 
     Args:
-        env: whose episodes; its own state does not move.
-        policy: what policies are like.
-        episodes: of a review.
+        env: the environments; their state does not change.
+        policy: a policy of the same architecture.
+        episodes: episodes per review.
         patience: reviews without a better policy after which `overdue` is true.
     """
 
     def __init__(self, env: Env, policy: nn.Module, episodes: int, patience: int):
         self.env, self.episodes, self.patience = env, episodes, patience
         self.best = frozen(policy)
-        """The best policy that was reviewed, with the normaliser that it had then."""
+        """The best reviewed policy, with its normaliser at that time."""
         self.best_return = -math.inf
         """Mean return of the best policy."""
         self.waited = 0
-        """Reviews since the best one, or since `wait_again`."""
+        """Reviews since the best policy, or since `wait_again`."""
 
     def look(self, policy: nn.Module) -> Evaluation:
-        """Play a policy, and remember it if none was better."""
+        """Play a policy, and keep it if it is the best so far."""
         found = evaluate(self.env, policy, REVIEW_SEED, episodes=self.episodes)
         value = float(found.returns.mean())
         self.waited += 1
@@ -51,7 +51,7 @@ class Review:
 
     @property
     def found(self) -> bool:
-        """Whether any policy was reviewed."""
+        """Whether there is a best policy."""
         return math.isfinite(self.best_return)
 
     @property

@@ -1,4 +1,4 @@
-"""The log of a training run: rows as CSV and JSON lines, TensorBoard if it is installed, a picture of the curves."""
+"""The log of a training run: CSV, JSON lines, TensorBoard if installed, and a plot of the returns."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ from ...files import replace_when_done
 class RunLog:
     """Rows of numbers in log.jsonl and log.csv of a folder.
 
-    log.jsonl is only ever appended to, so a killed process leaves at most one broken line; log.csv, for spreadsheets,
-    is written anew from all rows by `flush`, since a later row may have columns that the first ones lack. A number that
-    is not finite is null in log.jsonl, and left out when it is read: JSON has no name for it.
+    log.jsonl is only appended to, so a killed process leaves at most one broken line. log.csv, for spreadsheets, is
+    rewritten by `flush`, because later rows may have additional columns. JSON cannot represent non-finite numbers: they
+    are null in log.jsonl and omitted when it is read.
 
     Args:
-        folder: of the run.
-        keep: how many rows an earlier part of the run left that count; later ones are dropped.
+        folder: the run folder.
+        keep: number of existing rows to keep when resuming; later rows are dropped.
     """
 
     def __init__(self, folder: Path, keep: int = 0):
         self.folder = folder
         self.rows = read_log(folder)[:keep]
         self._write_all()
-        # a killed run may have written more than it goes on from
+        # a killed run may have logged steps after its last checkpoint
         self._board = _tensorboard(folder, int(self.rows[-1]["steps"]) + 1 if self.rows else None)
 
     def add(self, row: dict[str, float]) -> None:
@@ -49,7 +49,7 @@ class RunLog:
             self._board.flush()
 
     def close(self) -> None:
-        """Write the CSV, and the picture if matplotlib is there."""
+        """Write the CSV, and the plot if matplotlib is installed."""
         self.flush()
         draw_curve(self.folder / "curve.png", self.rows)
 
@@ -63,19 +63,19 @@ def _line(row: dict[str, float]) -> str:
 
 
 def read_log(folder: Path) -> list[dict[str, Any]]:
-    """All rows of a run; [] if it has none."""
+    """All rows of a run; [] if there are none."""
     path = folder / "log.jsonl"
     rows = []
     for line in path.read_text("utf-8").splitlines() if path.exists() else []:
         try:
             rows.append({name: x for name, x in json.loads(line).items() if x is not None})
-        except ValueError:  # the last line of a killed run
+        except ValueError:  # incomplete last line of a killed run
             break
     return rows
 
 
 def draw_curve(path: Path, rows: list[dict[str, float]]) -> bool:
-    """Returns over steps and over time as a PNG; False, and no picture, without matplotlib or rows."""
+    """Plot returns over steps and over time as PNG; returns False, without a file, without matplotlib or rows."""
     try:
         from matplotlib.figure import Figure
     except ImportError:

@@ -1,7 +1,7 @@
 """Soft actor-critic (Haarnoja et al., "Soft Actor-Critic Algorithms and Applications", 2018), or policy enhancement.
 
-Only the slope of the expected return by the action differs between the three forms: that of the critic alone, or that
-of a step of simulation with the critic behind it (see `enhancement`).
+The forms differ only in the gradient of the expected return with respect to the action: that of the critic alone, or
+that of a simulated step followed by the critic (see `enhancement`).
 """
 
 from __future__ import annotations
@@ -20,33 +20,33 @@ from .off_policy import OffPolicy, OffPolicySettings, descend
 from .replay import Transitions
 from .sample_enhancement import SAMPLES, more_samples
 
-LOG_STD = (-5.0, 2.0)  # between which a network may choose
+LOG_STD = (-5.0, 2.0)  # range of the network's log standard deviation
 
 
 @dataclass(frozen=True)
 class Settings(OffPolicySettings):
-    """Of `Sac`."""
+    """Settings of `Sac`."""
 
     temperature: float = 0.1
-    """Of the entropy, at first; it is learned."""
+    """Initial weight of the entropy; it is learned."""
     target_entropy: float | None = None
-    """By which the temperature is learned; None: minus the numbers in an action."""
+    """Target for learning the temperature; None: minus the action size."""
     actor_every: int = 1
-    """Updates of the critics for one of the actor and the temperature."""
+    """Updates of the critics per update of the actor and the temperature."""
     enhancement: str = "none"
-    """Which form of policy enhancement: "none", "exact" or "paper"."""
+    """Form of policy enhancement: "none", "exact" or "paper"."""
     enhanced_batch: int = 256
-    """Of the transitions of an update, those that "exact" simulates again."""
+    """Number of transitions of an update that "exact" simulates again."""
     samples: str = "none"
-    """"first-order", "one-row" or "true": sample enhancement."""
+    """Form of sample enhancement: "none", "first-order", "one-row" or "true"."""
     samples_around: int = 9
-    """Samples that it makes around every true one."""
+    """Number of samples around every true step."""
     samples_reach: float = 0.01
-    """By how much the numbers of their actions differ from the true ones at most."""
+    """Largest difference between a sample's action and the true action, per entry."""
 
 
 class Actor(nn.Module):
-    """A Gaussian in front of a tanh, mean and deviation of which depend on the observation."""
+    """A tanh-squashed Gaussian whose mean and standard deviation depend on the observation."""
 
     def __init__(self, normaliser: nn.Module, observed: int, hidden: tuple[int, ...], acted: int, norm: bool):
         super().__init__()
@@ -54,11 +54,11 @@ class Actor(nn.Module):
         self.net = mlp([observed, *hidden, 2 * acted], norm=norm)
 
     def forward(self, observation: torch.Tensor) -> torch.Tensor:
-        """The most likely action, but for the tanh."""
+        """The action for zero noise."""
         return torch.tanh(self.net(self.normaliser(observation)).chunk(2, -1)[0])
 
     def sample(self, observation: torch.Tensor, noise: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """Actions (n, action_size) for noise of mean 0 and variance 1, and the logarithms (n,) of their densities."""
+        """Actions (n, action_size) for noise with mean 0 and variance 1, and their log densities (n,)."""
         mean, log_std = self.net(self.normaliser(observation)).chunk(2, -1)
         low, high = LOG_STD
         log_std = low + 0.5 * (high - low) * (torch.tanh(log_std) + 1.0)
@@ -79,7 +79,7 @@ class Temperature(nn.Module):
 
 
 class Sac(OffPolicy):
-    """See the module's docstring; `Settings` are its numbers."""
+    """See the module docstring and `Settings`."""
 
     Settings: ClassVar[type] = Settings
     actor: Actor
@@ -90,7 +90,7 @@ class Sac(OffPolicy):
         if settings.samples not in SAMPLES:
             raise ValueError(f"samples is {settings.samples!r}; it must be one of {', '.join(SAMPLES)}.")
         if settings.samples != "none" and settings.enhancement == "paper":
-            raise ValueError("enhancement is 'paper'; it must be another one for samples, which have no gradients.")
+            raise ValueError("enhancement is 'paper'; with samples, which have no Jacobians, it must be another.")
         if settings.temperature <= 0.0:
             raise ValueError(f"temperature is {settings.temperature}; it must be positive: its logarithm is learned.")
         super().__init__(env, settings, seed)
@@ -143,7 +143,7 @@ class Sac(OffPolicy):
 
     @torch.no_grad()
     def _following(self, observation: torch.Tensor) -> torch.Tensor:
-        """(n,) soft value of the target critics."""
+        """Soft value (n,) of the target critics."""
         action, density = self.actor.sample(observation, self.noise(len(observation), self.env.action_size))
         return self.target_values(observation, action).amin(0) - self.temperature() * density
 
@@ -152,7 +152,7 @@ class Sac(OffPolicy):
         if self.settings.enhancement == "exact":
             batch = batch[: self.settings.enhanced_batch]
         action, density = self.actor.sample(batch.observation, self.noise(len(batch), self.env.action_size))
-        # the slope is a constant here (Eq. 14): no critic's parameter gets a gradient that nobody wants
+        # the gradient by the action is a constant here (Eq. 14): the critics' parameters get no gradient
         gain = (self.slope(batch, action.detach()) * action).sum(1)
         descend(self.actor_optimiser, (self.temperature() * density - gain).mean())
         entropy = -density.detach().mean()
@@ -160,7 +160,7 @@ class Sac(OffPolicy):
         return entropy
 
     def slope(self, batch: Transitions, action: torch.Tensor) -> torch.Tensor:
-        """(n, action_size) of the expected return by the action, in the batch's states."""
+        """Gradient (n, action_size) of the expected return with respect to the action, in the batch's states."""
         settings = self.settings
         if settings.enhancement == "exact":
             return exact_slope(self.env, batch.state, action, self.value, settings.gamma, settings.reward_scale)
@@ -173,6 +173,6 @@ class Sac(OffPolicy):
     def value(self, observation: torch.Tensor) -> torch.Tensor:
         """(n,) Q(s, mu(s)), with mu the policy without noise.
 
-        The mean of the critics: enhancement takes its slope by the state, and the lower one has a kink.
+        The mean of both critics: enhancement differentiates it by the state, and the minimum has a kink.
         """
         return self.critic(observation, self.actor(observation)).mean(0)

@@ -1,13 +1,13 @@
 """Sample enhancement (Qiao et al., "Efficient Differentiable Simulation of Articulated Bodies", 2021, Section 5).
 
-Around every true step lie steps with a slightly different action. A few of them are given to the learner as if they
-had been tried, so that a critic sees patches of the landscape and not points:
+A few steps with slightly different actions are added around every true step, as if they had been tried, so that a
+critic sees patches of the landscape instead of points:
 
     a_k = a + da_k,    s'_k = s' + (ds'/da) da_k,    r_k = r + (dr/da) da_k
 
-"first-order" is this, with the exact Jacobian. "true" simulates the perturbed steps instead: what first-order samples
-approximate, and on one core of a CPU cheaper than they are (see `more_samples`). "one-row" is what the paper's released
-code does, kept to compare with.
+"first-order" is this, with the exact Jacobian. "true" simulates the perturbed steps instead. First-order samples
+approximate those, and on one CPU core they cost more than true ones (see `more_samples`). "one-row" is what the paper's
+released code does, kept for comparison.
 """
 
 from __future__ import annotations
@@ -21,21 +21,21 @@ from .jacobian import step_jacobian
 from .replay import Transitions
 
 SAMPLES = ("none", "first-order", "one-row", "true")
-MOST_OF_A_ROW = 1.0  # by which "one-row" changes a number at most; the paper does not say where it clips
+MOST_OF_A_ROW = 1.0  # largest change by "one-row"; the paper does not give its clipping bound
 
 
 def more_samples(
     env: Env, steps: Transitions, form: str, number: int, reach: float, generator: torch.Generator
 ) -> Transitions:
-    """The steps, and `number` samples around each with actions up to `reach` away, all of them within [-1, 1].
+    """The steps, and `number` samples around each with actions up to `reach` away, all within [-1, 1].
 
-    Where a step ended an episode, or diverged, which ends it too, "first-order" and "one-row" samples are copies of it:
-    whether others would have ended as well, a derivative cannot tell, and a step that diverged has none. So are they
-    where the Jacobian is not finite. Without the copies ends would be ten times rarer in what is learned from than they
-    are. "true" samples know how they end.
+    Where a step terminated an episode or diverged (which also terminates it), "first-order" and "one-row" samples are
+    copies of it: a derivative cannot tell whether a sample would have terminated, and a diverged step has none. The
+    same holds where the Jacobian is not finite. Without the copies, terminations would be ten times rarer in the
+    training data than in the simulation. "true" samples have their own terminations.
 
-    Measured for 16 Ants and 9 samples around each step, on one core: a step alone takes 0.17 ms of an environment,
-    "first-order" samples 1.1 ms more, "true" ones 0.44 ms more.
+    Measured for 16 Ants and 9 samples around each step, on one core: a step takes 0.17 ms per environment,
+    "first-order" samples 1.1 ms more, "true" samples 0.44 ms more.
     """
     if form not in SAMPLES:
         raise ValueError(f"samples is {form!r}; it must be one of {', '.join(SAMPLES)}.")
@@ -76,10 +76,10 @@ def _linear(env: Env, steps: Transitions, moved: torch.Tensor, form: str, genera
 
 
 def _one_row(change: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
-    """One random number of each next observation changes, by as many times too much as there are numbers.
+    """Change one random entry of each next observation, scaled by the number of entries.
 
-    On average that is the right change, but every single sample is a state to which no action leads: one number runs
-    ahead of all others, by 27 times for an Ant, and clipping takes away even the average. It is wrong.
+    The average change is correct, but every single sample is a state that no action leads to: one entry changes far too
+    much, 27 times for an Ant, and with clipping even the average is wrong.
     """
     rows = change.shape[-1]
     row = torch.randint(rows, change.shape[:-1], generator=generator, device=change.device)[..., None]
@@ -88,5 +88,5 @@ def _one_row(change: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
 
 
 def _repeated(steps: Transitions, number: int) -> Transitions:
-    """Every step `number` times, one after the other."""
+    """Repeat every step `number` times, consecutively."""
     return Transitions.of({name: x.repeat_interleave(number, 0) for name, x in steps.tensors().items()})

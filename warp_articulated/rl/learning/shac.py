@@ -1,7 +1,7 @@
 """Short-horizon actor-critic (Xu et al., "Accelerated Policy Learning with Parallel Differentiable Simulation", 2022).
 
-The policy climbs the exact gradient of a few steps of simulation with a critic's value at their end. The critic keeps
-the horizon short: it smooths what lies beyond, where gradients through many contacts would say little.
+The policy follows the exact gradient of a few simulated steps, with a critic's value at the end. The critic keeps the
+horizon short: it smooths the return beyond it, where gradients through many contacts are not informative.
 """
 
 from __future__ import annotations
@@ -22,40 +22,40 @@ MOST_LOG_STD = 1.0
 
 @dataclass(frozen=True)
 class Settings:
-    """Of `Shac`. Iterations are those of the whole run: the learning rates fall linearly to a tenth over them."""
+    """Settings of `Shac`. `iterations` covers the whole run: the learning rates fall linearly to a tenth over it."""
 
     num_envs: int = 128
     horizon: int = 16
-    """Control steps through which the gradient goes."""
+    """Control steps through which gradients are propagated."""
     gamma: float = 0.99
     trace: float = 0.95
     """Lambda of the critic's TD(lambda) targets."""
     actor_rate: float = 2e-3
     critic_rate: float = 1e-3
     iterations: int = 1000
-    """After which learning rates have fallen to a tenth."""
+    """Iterations after which the learning rates have fallen to a tenth."""
     critic_epochs: int = 8
     minibatches: int = 4
-    """Of an epoch, or as many as the horizon has moments."""
+    """Minibatches per epoch; at most `horizon`."""
     target_rate: float = 0.2
-    """How far the target critic follows the critic in every iteration."""
+    """Rate at which the target critic follows the critic in every iteration."""
     average_rate: float = 0.03
-    """How far the policy that is evaluated and saved follows the actor in every iteration; farther in the first ones,
-    so that it is their mean."""
+    """Rate at which the evaluated and saved policy follows the actor in every iteration; larger in the first
+    iterations, so that it is their mean."""
     clip: float = 1.0
-    """Largest norm of a gradient of weights."""
+    """Largest norm of the gradient of the weights."""
     env_clip: float = 10.0
-    """Largest norm of the gradient of one environment's gain by its action or its state, at any moment."""
+    """Largest norm of the gradient of one environment's return by its action or its state, at any step."""
     actor_hidden: tuple[int, ...] = (128, 64, 32)
     critic_hidden: tuple[int, ...] = (64, 64)
     log_std: float = -1.0
-    """Of the noise before tanh, at first; it is learned."""
+    """Initial log standard deviation of the noise before tanh; it is learned."""
     entropy: float = 0.0
-    """What the entropy of this noise is worth, in rewards of a step: where actions cost something it would vanish."""
+    """Weight of the entropy of this noise, in rewards per step; without it the noise vanishes where actions cost."""
 
 
 class Actor(nn.Module):
-    """Squashed mean of the actions; `sample` adds learned noise."""
+    """Tanh-squashed mean of the actions; `sample` adds learned noise."""
 
     def __init__(self, normaliser: Normaliser, sizes: list[int], log_std: float):
         super().__init__()
@@ -71,7 +71,7 @@ class Actor(nn.Module):
 
 
 class Shac(Learner):
-    """See the module's docstring; `Settings` are its numbers."""
+    """See the module docstring and `Settings`."""
 
     Settings: ClassVar[type] = Settings
     parallel = True
@@ -83,10 +83,10 @@ class Shac(Learner):
         self.actor = Actor(self.normaliser, [observed, *settings.actor_hidden, acted], settings.log_std).to(env._like)
         self.critic = mlp([observed, *settings.critic_hidden, 1], norm=True).to(env._like)
         self.target = frozen(self.critic)
-        # The actor swings from one gait to another between iterations; their mean is better than most of them.
+        # The actor changes between gaits from iteration to iteration; the average is better than most of them.
         self.average = frozen(self.actor)
         self.average.normaliser = self.normaliser
-        # betas as in the paper: a gradient that is hardly noisy needs little smoothing
+        # betas as in the paper: a gradient with little noise needs little smoothing
         self.actor_optimiser = torch.optim.Adam(self.actor.parameters(), settings.actor_rate, betas=(0.7, 0.95))
         self.critic_optimiser = torch.optim.Adam(self.critic.parameters(), settings.critic_rate, betas=(0.7, 0.95))
 
@@ -95,7 +95,7 @@ class Shac(Learner):
         return self.average
 
     def parts(self):
-        # both actors have the normaliser
+        # the normaliser is part of both actors
         names = ("actor", "average", "critic", "target", "actor_optimiser", "critic_optimiser")
         return {name: getattr(self, name) for name in names}
 
@@ -111,7 +111,7 @@ class Shac(Learner):
         learned = bool(torch.isfinite(norm))
         if learned:
             self.actor_optimiser.step()
-            with torch.no_grad():  # beyond that nothing would hold it back: actions are -1 or 1 anyway
+            with torch.no_grad():  # otherwise it could grow without limit: actions are -1 or 1 anyway
                 self.actor.log_std.clamp_(max=MOST_LOG_STD)
             follow(self.average, self.actor, max(settings.average_rate, 1.0 / (self.iterations + 1)))
         critic_loss = self._learn_values(seen, self._targets(rewards, ended, bootstraps))
@@ -126,11 +126,11 @@ class Shac(Learner):
         }
 
     def _value(self, observation: torch.Tensor) -> torch.Tensor:
-        """(n,) of the target critic."""
+        """Value (n,) of the target critic."""
         return self.target(self.normaliser(observation))[:, 0]
 
     def _rollout(self):
-        """Observations, rewards, ends and values of what follows, (horizon, num_envs, ...), and the actor's loss."""
+        """Observations, rewards, ends and next values, (horizon, num_envs, ...) each, and the actor's loss."""
         env, settings = self.env, self.settings
         env.detach()
         observation = env.observe(env.state)
@@ -141,8 +141,8 @@ class Shac(Learner):
         for k in range(settings.horizon):
             seen.append(observation.detach())
             action = self.actor.sample(observation, self.action_noise())
-            # Aliases: whether a state's own tensors also lead to the last reward depends on whether any environment has
-            # just begun anew, and an environment's bound must not hang on the others.
+            # Aliases: whether the state's tensors are also used by the previous reward depends on whether any
+            # environment was just reset, and the bound of an environment must not depend on the others.
             q, qd = (x.view_as(x) for x in (env.state.q, env.state.qd))
             bound_gradients(most, action, q, qd)
             env.state = replace(env.state, q=q, qd=qd)
@@ -158,13 +158,13 @@ class Shac(Learner):
             ends.append(over)
             following.append(value.detach())
             observation = step.observation
-        # of a Gaussian, but for a constant
+        # entropy of a Gaussian, up to a constant
         loss = -gain.mean() / settings.horizon - settings.entropy * self.actor.log_std.sum()
         return torch.stack(seen), torch.stack(rewards), torch.stack(ends), torch.stack(following), loss
 
     @torch.no_grad()
     def _targets(self, rewards: torch.Tensor, ended: torch.Tensor, following: torch.Tensor) -> torch.Tensor:
-        """TD(lambda) values (horizon, num_envs), from behind."""
+        """TD(lambda) values (horizon, num_envs), computed backwards."""
         gamma, trace = self.settings.gamma, self.settings.trace
         later = following[-1]
         targets = torch.empty_like(rewards)
@@ -174,10 +174,10 @@ class Shac(Learner):
         return targets
 
     def _learn_values(self, seen: torch.Tensor, targets: torch.Tensor) -> float:
-        """Mean loss of the last epoch.
+        """Train the critic; returns the mean loss of the last epoch.
 
-        A minibatch is some moments of all environments, so that several processes with a part of the environments each
-        choose the same ones.
+        A minibatch consists of some time steps of all environments, so that several processes, each with a share of
+        the environments, choose the same steps.
         """
         settings = self.settings
         x = self.normaliser(seen)

@@ -1,8 +1,7 @@
 """Soft Q-learning (Haarnoja et al., "Reinforcement Learning with Deep Energy-Based Policies", 2017).
 
-The critics say how good actions are; the best policy takes each with a density proportional to exp(Q / temperature). A
-network learns to draw such actions from noise: what it draws moves like particles under Stein's variational gradient,
-uphill together, but away from each other.
+The optimal policy has a density proportional to exp(Q / temperature). A network learns to draw such actions from noise:
+its samples move like particles under Stein's variational gradient, uphill, but away from each other.
 """
 
 from __future__ import annotations
@@ -21,20 +20,20 @@ from .replay import Transitions
 
 @dataclass(frozen=True)
 class SqlSettings(OffPolicySettings):
-    """Of `Sql`."""
+    """Settings of `Sql`."""
 
     temperature: float = 0.1
-    """Of the entropy; it stays."""
+    """Weight of the entropy; constant."""
     particles: int = 16
-    """Actions in a state of which one half of Stein's gradient is made, and as many that it moves."""
+    """Actions per state from which Stein's gradient is computed, and the same number that it moves."""
     particle_batch: int = 64
-    """Of the transitions of an update, those in whose states particles move."""
+    """Number of transitions of an update in whose states particles move."""
     value_particles: int = 16
-    """Actions in a state by which it is valued, anywhere in [-1, 1]: among many numbers few of them are good ones."""
+    """Uniform random actions in [-1, 1] that estimate the value of a state; in high dimensions few of them are good."""
 
 
 class Sampler(nn.Module):
-    """Turns noise of as many numbers as an action has into actions."""
+    """Maps noise of the size of an action to actions."""
 
     def __init__(self, normaliser: nn.Module, observed: int, hidden: tuple[int, ...], acted: int, norm: bool):
         super().__init__()
@@ -42,21 +41,21 @@ class Sampler(nn.Module):
         self.net = mlp([observed + acted, *hidden, acted], norm=norm)
 
     def forward(self, observation: torch.Tensor) -> torch.Tensor:
-        """The action of no noise."""
+        """The action for zero noise."""
         return torch.tanh(self.raw(observation, _none(observation, self.acted)))
 
     def raw(self, observation: torch.Tensor, noise: torch.Tensor) -> torch.Tensor:
-        """Actions (..., action_size) before the tanh, of noise of mean 0 and variance 1."""
+        """Actions (..., action_size) before the tanh, for noise with mean 0 and variance 1."""
         return self.net(torch.cat([self.normaliser(observation), noise], -1))
 
 
 def _none(observation: torch.Tensor, acted: int) -> torch.Tensor:
-    """(..., acted) zeros, in a way that holds for any number of dimensions after it was traced."""
+    """Zeros (..., acted), in a form that works for any number of dimensions after tracing."""
     return nn.functional.pad(torch.zeros_like(observation.narrow(-1, 0, 0)), (0, acted))
 
 
 class Sql(OffPolicy):
-    """See the module's docstring; `SqlSettings` are its numbers."""
+    """See the module docstring and `SqlSettings`."""
 
     Settings = SqlSettings
     actor: Sampler
@@ -66,7 +65,7 @@ class Sql(OffPolicy):
             raise ValueError(f"temperature is {settings.temperature}; it must be positive: values are divided by it.")
         if settings.particles < 2:
             raise ValueError(
-                f"particles is {settings.particles}; it must be 2 or more: they keep away from each other."
+                f"particles is {settings.particles}; it must be at least 2, because particles repel each other."
             )
         super().__init__(env, settings, seed)
 
@@ -85,7 +84,7 @@ class Sql(OffPolicy):
 
     @torch.no_grad()
     def _following(self, observation: torch.Tensor) -> torch.Tensor:
-        """(n,) soft value: temperature log of the integral of exp(Q / temperature) over all actions, from a few."""
+        """Soft value (n,): temperature * log of the integral of exp(Q / temperature) over actions, by Monte Carlo."""
         settings, size = self.settings, self.env.action_size
         repeated = observation[:, None].expand(-1, settings.value_particles, -1)
         shape = (*repeated.shape[:-1], size)
@@ -96,7 +95,7 @@ class Sql(OffPolicy):
         return settings.temperature * (mean + volume)
 
     def _learn_actions(self, observation: torch.Tensor) -> torch.Tensor:
-        """Move the sampler's actions along Stein's gradient; returns how far they are from each other."""
+        """Move the sampler's actions along Stein's gradient; returns their spread."""
         number, size = self.settings.particles, self.env.action_size
         repeated = observation[:, None].expand(-1, 2 * number, -1)
         raw = self.actor.raw(repeated, self.noise(len(observation), 2 * number, size))
@@ -108,16 +107,16 @@ class Sql(OffPolicy):
         return torch.tanh(still).std(1).mean()
 
     def _log_density_slope(self, observation: torch.Tensor, raw: torch.Tensor) -> torch.Tensor:
-        """Slope of log(density) by actions before the tanh, whose own slope is part of the density."""
+        """Gradient of the log density with respect to actions before the tanh, including the tanh's derivative."""
         raw = raw.detach().requires_grad_()
         values = self.critic.lower(observation, torch.tanh(raw)) / self.settings.temperature
         return torch.autograd.grad((values + log_squash(raw).sum(-1)).sum(), raw)[0]
 
 
 def stein_direction(moving: torch.Tensor, still: torch.Tensor, slope: torch.Tensor) -> torch.Tensor:
-    """(n, m, size) where `moving` (n, m, size) shall go to be spread like the density whose log has `slope` at `still`.
+    """Direction (n, m, size) that moves `moving` towards the density whose log has gradient `slope` at `still`.
 
-    Liu and Wang's Stein variational gradient, with a Gaussian kernel as wide as the particles lie apart.
+    Liu and Wang's Stein variational gradient, with a Gaussian kernel whose width is set by the particles' distances.
     """
     apart = still.detach()[:, :, None] - moving[:, None]  # (n, still, moving, size)
     square = (apart**2).sum(-1)

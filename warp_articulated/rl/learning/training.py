@@ -1,4 +1,4 @@
-"""`train`: the loop around any learner, with its log, its checkpoints and its trained policy in one folder."""
+"""`train`: the training loop for any learner; writes log, checkpoints and policies to one folder."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ from .recipes import ALGORITHMS, learner_class, recipe
 from .runlog import RunLog
 from .settings import make_settings
 
-OWN = {"task", "num_envs", "first_env", "seed", "threads", "device"}  # of the environments, not options of a task
-EVALUATION_SEED = 1_000_003  # of episodes that no learner begins with
+OWN = {"task", "num_envs", "first_env", "seed", "threads", "device"}  # set by train, not task options
+EVALUATION_SEED = 1_000_003  # differs from the seeds of training
 CHECKPOINT = "checkpoint.pt"
 
 Report = Callable[[dict[str, float], float], None]
-"""Called with the newest row of the log and the share of the run that is done."""
+"""Called with the latest row of the log and the completed share of the run."""
 
 
 def train(
@@ -59,33 +59,34 @@ def train(
 ) -> Path:
     """Train a policy; returns the folder with checkpoint.pt, log.csv, log.jsonl, run.json, curve.png and the policies.
 
-    policy.pt is the last policy, best.pt the one whose evaluation was best.
+    policy.pt is the last policy, best.pt the one with the best evaluation.
 
     Under torchrun every process simulates its share of the environments, and the first one writes the files.
 
     Args:
-        task: a name of TASKS.
+        task: name in TASKS.
         algorithm: "shac", "sac", "sql", "mbpo" or "ppo".
-        folder: of the run; by default runs/<task>-<algorithm>-<seed>.
-        options: of the task's class, such as {"n": 3}.
-        settings: of the algorithm, in place of those of the recipe.
-        seed: of everything random.
-        seconds: of learning, without evaluations and without compiling kernels; by default what the recipe says.
-        steps: control steps of all environments after which to stop, if that comes first.
-        until: stop as soon as an evaluation's mean return is as high as this.
-        cpu_time: count the seconds that the process computed, not those that passed: what else runs on the machine then
-            does not shorten the run. Of all threads, so use it with threads=1.
+        folder: folder of the run. Default: runs/<task>-<algorithm>-<seed>.
+        options: options of the task's class, such as {"n": 3}.
+        settings: settings of the algorithm that override the recipe.
+        seed: seed of all random numbers.
+        seconds: training time, without evaluations and without compiling kernels. Default: set by the recipe.
+        steps: stop after this many control steps of all environments, if that comes first.
+        until: stop as soon as the mean return of an evaluation reaches this.
+        cpu_time: count CPU time instead of wall time, so that other work on the machine does not shorten the run. CPU
+            time is summed over all threads, so use it with threads=1.
         evaluate_every: s between evaluations without noise.
-        evaluation_episodes: episodes of each.
-        checkpoint_every: s between checkpoints; one more is written at the end.
-        resume: go on from the folder's checkpoint as if the run had never stopped.
-        begin_with: folder of another run by the same algorithm, whose networks to begin with, its noise or temperature
-            included. Its task must observe and act alike; its options may be others: first a task without costs that
-            keep it from moving, then with them. A learner with a replay still makes its warm_up steps at random.
-        threads: of the CPU, for simulation and networks; by default all cores.
-        device: of the simulation and the networks; by default CUDA if there is any.
+        evaluation_episodes: episodes per evaluation.
+        checkpoint_every: s between checkpoints; another one is written at the end.
+        resume: continue from the checkpoint in the folder as if the run had never stopped.
+        begin_with: folder of another run of the same algorithm; training starts from its networks, including noise or
+            temperature. Its task must have the same observations and actions; its options may differ: for example,
+            first a task without costs that discourage moving, then with them. A learner with a replay still takes its
+            warm_up steps at random.
+        threads: CPU threads for simulation and networks. Default: all cores.
+        device: device of the simulation and the networks. Default: CUDA if available.
         report: called after every iteration.
-        stop: called after every iteration, too; if it returns True, a checkpoint is written and the run ends.
+        stop: called after every iteration; if it returns True, a checkpoint is written and the run ends.
     """
     for name, value in (
         ("seconds", seconds),
@@ -97,19 +98,21 @@ def train(
     if steps is not None:
         checks.whole("steps", steps, 1)
     if until is not None and math.isnan(until):
-        raise ValueError("until is nan; it must be a return that can be reached.")
+        raise ValueError("until is nan; it must be a number.")
     for name in (options or {}).keys() & OWN:
-        raise ValueError(f"{name} is no option of a task here; train has it as its own argument, or chooses it itself.")
+        raise ValueError(f"{name} is not a task option here; it is an argument of train, or train chooses it.")
     rank, world, device = distributed.begin(device)
     learner_type = learner_class(algorithm)
     if world > 1 and not learner_type.parallel:
-        raise ValueError(f"{algorithm!r} runs in one process; of {', '.join(ALGORITHMS)}, only 'shac' runs in several.")
+        raise ValueError(
+            f"{algorithm!r} supports one process only; of {', '.join(ALGORITHMS)}, only 'shac' supports several."
+        )
     budget, values = recipe(task, algorithm)
     numbers = make_settings(learner_type, {**values, **(settings or {})})
     seconds = budget if seconds is None else seconds
     folder = Path(folder or Path("runs") / f"{task}-{algorithm}-{seed}")
     if folder.exists() and not folder.is_dir():
-        raise ValueError(f"folder is {folder}, which is a file; a run needs a folder for its files.")
+        raise ValueError(f"folder is {folder}, which is a file; it must be a folder.")
     described = {
         "task": task,
         "algorithm": algorithm,
@@ -127,22 +130,22 @@ def train(
     learner = learner_type(env, numbers, seed)
     if begin_with is not None and not resume:
         _take_over(learner, Path(begin_with), algorithm)
-    # last: what cannot be made leaves no folder behind
+    # after everything that can fail, so that an error leaves no folder behind
     saved = _prepare(folder, described, resume, rank, env.device, asdict(learner_type.Settings()))
     clock = 0.0
     if saved is not None:
         learner.load_state_dict(saved["learner"])
-        clock, described = saved["clock"], saved["run"]  # which says what it began with
+        clock, described = saved["clock"], saved["run"]  # has the begin_with of the original run
         if clock >= seconds:
-            raise ValueError(f"{folder} has learned for {clock:.0f} s already; give more than that to go on.")
+            raise ValueError(f"{folder} has already trained for {clock:.0f} s; give a longer time to continue.")
         if steps is not None and learner.steps >= steps:
-            raise ValueError(f"{folder} has made {learner.steps:,} steps already; give more than that to go on.")
+            raise ValueError(f"{folder} already has {learner.steps:,} steps; give more steps to continue.")
     run = _Run(folder, described, learner, saved)
     judge = make(task, evaluation_episodes, **extra) if rank == 0 else None
     evaluated, checkpointed = 0.0 if saved is None else saved.get("evaluated", clock), clock
     good = ended = False
 
-    def now() -> float:  # of learning alone
+    def now() -> float:  # training time only, without compiling
         return time.process_time() - LOADING.cpu if cpu_time else time.perf_counter() - LOADING.wall
 
     try:
@@ -181,62 +184,61 @@ def _share(num_envs: int, world: int) -> int:
 def _prepare(
     folder: Path, described: dict[str, Any], resume: bool, rank: int, device: torch.device, usual: dict[str, Any]
 ) -> dict[str, Any] | None:
-    """The folder's checkpoint if the run goes on, or None and a folder that is ready for a new one.
+    """When resuming, the checkpoint in the folder; otherwise prepares the folder for a new run and returns None.
 
-    device: where what was saved shall be. usual: settings of a run that says nothing of them, because it is older than
-    they are.
+    device: where to load the tensors. usual: defaults for settings that are missing in older runs.
     """
     path = folder / CHECKPOINT
     if not resume:
         if path.exists():
-            raise FileExistsError(f"{folder} has a run already; resume it, or choose another folder.")
+            raise FileExistsError(f"{folder} already contains a run; resume it, or choose another folder.")
         if rank == 0:
             folder.mkdir(parents=True, exist_ok=True)
             with replace_when_done(folder / "run.json") as temporary:
                 temporary.write_text(json.dumps({**described, "version": __version__}, indent=2) + "\n", "utf-8")
         return None
     if not path.exists():
-        raise FileNotFoundError(f"{folder} has no {CHECKPOINT}: there is nothing to resume.")
+        raise FileNotFoundError(f"{folder} has no {CHECKPOINT}; there is nothing to resume.")
     saved = _read_checkpoint(path, device)
     begun, wanted = ({**run, **usual, **run["settings"]} for run in (saved["run"], described))
     for name, value in wanted.items():
-        if name not in ("settings", "begin_with") and begun.get(name) != value:  # of settings, the one that differs
-            raise ValueError(f"{folder} was begun with {name} {begun.get(name)}, not {value}; give the same to resume.")
+        if name not in ("settings", "begin_with") and begun.get(name) != value:  # name the single setting that differs
+            raise ValueError(f"{folder} has {name} {begun.get(name)}, not {value}; it must be the same to resume.")
     return {**saved, "learner": {**saved["learner"], **saved["own"][rank]}}
 
 
 def _read_checkpoint(path: Path, device: torch.device | str) -> dict[str, Any]:
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # torch's, of files of another kind
+            warnings.simplefilter("ignore")  # torch warns about other file types
             saved = torch.load(path, map_location=device, weights_only=True)
         if saved.keys() >= {"run", "learner", "own", "clock", "rows"}:
             return saved
-    except Exception as error:  # whatever torch and pickle raise for a file of another kind
-        raise ValueError(f"{path} is damaged, or was not written by train.") from error
+    except Exception as error:  # torch and pickle raise many types of errors for other file types
+        raise ValueError(f"{path} is damaged or was not written by train.") from error
     raise ValueError(f"{path} was not written by train.")
 
 
 def _take_over(learner: Learner, folder: Path, algorithm: str) -> None:
-    """Give a learner the networks of the run in the folder."""
+    """Load the networks of the run in the folder into a learner."""
     path = folder / CHECKPOINT
     if not path.exists():
-        raise FileNotFoundError(f"begin_with is {folder}, which has no {CHECKPOINT}: there are no networks in it.")
+        raise FileNotFoundError(f"begin_with is {folder}, which has no {CHECKPOINT}; it must be the folder of a run.")
     saved = _read_checkpoint(path, "cpu")
     run = saved["run"]
     if run["algorithm"] != algorithm:
-        raise ValueError(f"begin_with is {folder}, a run of {run['algorithm']!r}; it must be one of {algorithm!r}.")
+        raise ValueError(f"begin_with is {folder}, a run of {run['algorithm']!r}; it must be a run of {algorithm!r}.")
     try:
         learner.begin_with(saved["learner"])
-    except (KeyError, RuntimeError) as error:  # of torch, with a line for every weight
+    except (KeyError, RuntimeError) as error:  # torch's message has a line for every weight
         raise ValueError(
-            f"begin_with is {folder}, a run of {run['task']}, whose networks are others; it must be of a task with the "
-            "same observations and actions, with networks of the same widths and layer norms."
+            f"begin_with is {folder}, a run of {run['task']} with different networks; its task must have the same "
+            "observations and actions, and its networks the same widths and layer norms."
         ) from error
 
 
 class _Run:
-    """The files of a run; only the first process writes them."""
+    """Files of a run; only the first process writes them."""
 
     def __init__(self, folder: Path, described: dict[str, Any], learner: Learner, saved: dict[str, Any] | None):
         self.folder, self.described, self.learner = folder, described, learner
@@ -249,9 +251,9 @@ class _Run:
             self.log.add(row)
 
     def save(self, clock: float, evaluated: float) -> None:
-        """A checkpoint and the policy as it is now; evaluated: what the clock was at the last evaluation."""
+        """Write a checkpoint and the current policy; evaluated: the clock at the last evaluation."""
         everything = self.learner.state_dict()
-        # what each process has for itself, gathered into the one file
+        # the state of each process, gathered into one file
         own = distributed.gather({name: everything.pop(name) for name in ("environments", "episodes")})
         if self.log is None:
             return
@@ -263,16 +265,16 @@ class _Run:
         self.log.flush()
 
     def keep_best(self, value: float) -> None:
-        """Keep the policy as best.pt if no evaluation was as good as this one: the last one need not be the best."""
+        """Write the policy to best.pt if this is the best evaluation so far; the last policy may be worse."""
         if value > self.best:
             self.best = value
             self._save_policy("best.pt", {"evaluated return": value})
 
     def _best_before(self) -> float:
-        """Of the file: it may be newer than the checkpoint, and none of its evaluations is in the log then."""
+        """Return of best.pt, from the file: it may be newer than the checkpoint, and then the log does not have it."""
         try:
             return load_policy(self.folder / "best.pt").info["log"]["evaluated return"]
-        except (FileNotFoundError, ValueError, KeyError):  # there is none, or nobody knows how good it is
+        except (FileNotFoundError, ValueError, KeyError):  # no such file, or without a return
             return -math.inf
 
     def _save_policy(self, file: str, row: dict[str, float]) -> None:
