@@ -3,9 +3,9 @@
 import json
 import shutil
 
-import autodiff
-import checkpoints
 import numpy as np
+
+from autodiff import autodiff, checkpoints
 
 
 def test_methods_compute_what_ours_does(tmp_path):

@@ -3,16 +3,13 @@
 import json
 from dataclasses import replace
 
-import gradient
-import machine
 import mujoco
-import mujoco_twin
 import numpy as np
 import pytest
-import render
-import reporting
-import throughput
-import usd_export
+
+from lib import machine, mujoco_twin, reporting
+from output import render, usd_export
+from speed import gradient, throughput
 
 
 @pytest.fixture(scope="module")

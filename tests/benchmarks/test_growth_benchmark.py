@@ -3,13 +3,11 @@
 import json
 from dataclasses import replace
 
-import growth
-import growth_report
 import numpy as np
 import pytest
-import reporting
-import scaling
 
+from lib import reporting
+from speed import growth, growth_report, scaling
 from warp_articulated.geometry.kinematics import batch_body_poses
 
 LAIKAGO = growth.Case("steps", "laikago", 4, "laikago", 2, 4)

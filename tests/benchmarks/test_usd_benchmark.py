@@ -1,9 +1,9 @@
 """The benchmark of USD exports runs, and refuses a file that does not hold the poses. No timing is asserted."""
 
 import pytest
-import usd_export
-import usd_newton
 from every_joint import machine
+
+from output import usd_export, usd_newton
 
 
 @pytest.mark.slow
