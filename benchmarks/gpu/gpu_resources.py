@@ -27,16 +27,16 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # benchmarks/, whi
 
 import warp as wp
 from elftools.elf.elffile import ELFFile
-
-import warp_articulated as wa
-from gpu import occupancy, roofline
-from lib import machine, reporting
-from warp_articulated.device.topology import sizes_of
 from warp_articulated.kernels.queries.diagnostics import make_diagnostics
 from warp_articulated.kernels.queries.jacobians import make_jacobians
 from warp_articulated.kernels.queries.queries import make_contacts_adjoint
 from warp_articulated.kernels.rollout import make_rollout, make_rollout_adjoint
 from warp_articulated.kernels.types import Sizes
+
+import warp_articulated as wa
+from gpu import occupancy, roofline
+from lib import machine, reporting
+from warp_articulated.device.topology import sizes_of
 from warp_articulated.model.pairs import SLOTS
 
 ARCHS = (80, 86, 90, 120)  # A100, RTX 30, H100, RTX 50

@@ -6,6 +6,10 @@ from pathlib import Path
 
 import pytest
 import warp as wp
+from warp_articulated.kernels.queries.diagnostics import make_diagnostics
+from warp_articulated.kernels.queries.jacobians import make_jacobians
+from warp_articulated.kernels.queries.queries import make_contacts_adjoint
+from warp_articulated.kernels.rollout import make_rollout, make_rollout_adjoint
 
 from gpu.gpu_resources import (
     ALL_KINDS,
@@ -20,10 +24,6 @@ from gpu.gpu_resources import (
     recording,
     table,
 )
-from warp_articulated.kernels.queries.diagnostics import make_diagnostics
-from warp_articulated.kernels.queries.jacobians import make_jacobians
-from warp_articulated.kernels.queries.queries import make_contacts_adjoint
-from warp_articulated.kernels.rollout import make_rollout, make_rollout_adjoint
 
 KILO = 1024
 # Bytes of stack per thread: 1.5 times what was measured (38, 76, 192 and 104 KB), so that only a blunder fails. CUDA
