@@ -59,7 +59,7 @@ $(BIN)/python:
 $(VENV)/.installed-base: extras :=
 $(VENV)/.installed-test: extras := [test,mjcf]
 $(VENV)/.installed-dev: extras := [dev]
-$(VENV)/.installed-bench: extras := [bench]
+$(VENV)/.installed-bench: extras := [bench,rl]
 $(VENV)/.installed-%: pyproject.toml constraints.txt | $(BIN)/python
 	@echo "==> installing warp-articulated$(extras) into $(VENV) (the first time takes some minutes)"
 	@$(PIP) -e '.$(extras)'

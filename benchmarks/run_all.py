@@ -27,7 +27,7 @@ ARGUMENTS = {
 
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true", help="small sizes, for a look")
+    parser.add_argument("--quick", action="store_true", help="small sizes, a first look")
     parser.add_argument("--only", nargs="+", choices=BENCHMARKS, default=BENCHMARKS)
     options = parser.parse_args(arguments)
     lines, failed = [], 0

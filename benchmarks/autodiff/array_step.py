@@ -229,7 +229,7 @@ class ArrayStep:
                 slip = x[k][1:] - residual / at[k]
                 limit, length2 = self.mu[k, 0] * normal, slip @ slip
                 outside = length2 > limit * limit
-                safe = xp.where(outside, length2, 0.0 * length2 + 1.0)  # no root of zero: its slope is infinite
+                safe = xp.where(outside, length2, 0.0 * length2 + 1.0)  # not the root of zero, whose slope is infinite
                 slip = xp.where(outside, slip * (limit / xp.sqrt(safe)), slip)
                 x[k] = xp.cat([normal[None], slip], 0)
             return xp.stack(x)

@@ -4,10 +4,10 @@
     python benchmarks/autodiff/autodiff.py --quick         short horizons, without the slowest methods
     python benchmarks/autodiff/autodiff.py --methods ours ADOL-C --steps 100 1000
 
-One Laikago on four feet (laikago_feet), dt 1 ms, 50 sweeps of projected Gauss-Seidel, double precision, controls off
-their rest by random numbers. The loss is a weighted sum of the last state; its gradient with respect to the first state
-and to the control of every step is asked for. Every method runs in a process of its own. It is timed only if its last
-state agrees with ours to 1e-6 and its gradient to 1e-4 (single precision: 1e-3 and 1e-2).
+One Laikago on four feet (laikago_feet), dt 1 ms, 50 sweeps of projected Gauss-Seidel, double precision, random
+controls about its rest. The loss is a weighted sum of the last state; it is differentiated by the first state and by
+the control of every step. Every method runs in its own process. It is timed only if its last state agrees with ours to
+1e-6 and its gradient to 1e-4 (single precision: 1e-3 and 1e-2).
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ COMPILED = {"ours", "ours float32", "Warp tape"}  # whose kernels Warp compiles;
 NOT_QUICK = {"jax checkpoint", "torch"}
 ONCE_IF_QUICK = "jax"  # compiles for a minute at every horizon
 FASTER, SMALLER = 10, 100  # the goals
-MEMORY_GB, START_GB = 16, 12  # what a run may take, and what it must promise to stay below to be started
+MEMORY_GB, START_GB = 16, 12  # what a run may take, and the forecast above which it is not started
 KINDS = {
     "memory": ("memory_mb", "Memory beyond the process, MB (ADOL-C: with the files that its tape goes to)"),
     "forward": ("forward_ms", "Forward, ms per step"),
@@ -48,9 +48,9 @@ ADF = "ADF (autodiff), which the paper also lists, is in no registry that we can
 
 
 def prepare(methods: Iterable[str], folder: Path) -> dict[str, str]:
-    """Compile kernels and C++ programs; the reason of those that cannot be had.
+    """Compile kernels and C++ programs; for those that are not available, the reason.
 
-    A process that compiles leaves free memory behind, which would hide what it takes later.
+    A process that has compiled holds free memory, which would hide what it allocates later.
     """
 
     def one(method: str) -> str:
@@ -70,7 +70,7 @@ def prepare(methods: Iterable[str], folder: Path) -> dict[str, str]:
 def run(
     method: str, steps: int, folder: Path, seconds: float, robots: int = 1, name: str = "gradient.bin"
 ) -> tuple[dict, np.ndarray | None]:
-    """Figures of one method, and its last states and gradient; instead a sentence that says why there are none."""
+    """Figures of one method, and its last states and gradient; or the reason why there are none."""
     output = folder / name
     for old in [output, *folder.glob("ADOLC-*")]:
         old.unlink(missing_ok=True)
@@ -79,7 +79,7 @@ def run(
     else:
         command = [sys.executable, methods.__file__, method, steps, output, robots]
     pipe = subprocess.PIPE
-    # a shell sets the limit before the program starts: it may take all of its memory in its first millisecond
+    # a shell sets the limit before the program starts, which may allocate all of its memory at once
     limited = ["sh", "-c", f'ulimit -v {MEMORY_GB * 2**20} && exec "$@"', "sh", *map(str, command)]
     with subprocess.Popen(limited, stdout=pipe, stderr=pipe, text=True, cwd=folder) as process:
         try:
@@ -93,7 +93,7 @@ def run(
 
 
 def failure(errors: str) -> str:
-    """A sentence from what a program left on stderr."""
+    """The reason, from what a program wrote to stderr."""
     if any(word in errors for word in ("bad_alloc", "MemoryError", "Out of memory", "allocate memory")):
         return f"takes more than {MEMORY_GB} GB"
     return (errors.strip().splitlines() or ["it was killed, as when memory ends"])[-1].strip().rstrip(".")
@@ -165,7 +165,7 @@ def measure(methods: list[str], horizons: list[int], seconds: float, quick: bool
     return rows
 
 
-# -- what it comes to
+# -- reporting
 
 
 def goals(rows: list[dict]) -> dict:
@@ -290,7 +290,7 @@ def plot(results: dict, figure) -> None:
     rows = [r for r in results["rows"] if "refused" not in r]
     for axes, (name, (key, title)) in zip(figure.subplots(1, 3), KINDS.items()):
         for k, method in enumerate(dict.fromkeys(r["method"] for r in rows)):
-            least = 4e-3 if name == "memory" else 0.0  # MB, a page of it: less is not seen
+            least = 4e-3 if name == "memory" else 0.0  # MB, one page: the resolution of the measurement
             line = [(r["steps"], max(r[key], least)) for r in rows if r["method"] == method]
             if any(y > 0 for _, y in line):
                 style = "o-" if method.startswith("ours") else "s--"

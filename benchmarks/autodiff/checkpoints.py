@@ -1,9 +1,9 @@
-"""Figure 8 of the paper: what keeping every k-th state only costs in time and saves in memory.
+"""Figure 8 of the paper: what storing only every k-th state costs in time and saves in memory.
 
     python benchmarks/autodiff/checkpoints.py              5000 steps of 1 and of 100 robots
     python benchmarks/autodiff/checkpoints.py --quick      500 steps, fewer intervals
 
-The paper simulates from the checkpoint anew for every step of a segment, (k + 1) / 2 forward steps per step. Ours
+The paper simulates again from the checkpoint for every step of a segment, (k + 1) / 2 forward steps per step. Ours
 replays a segment once, so the time must not grow with k.
 """
 
@@ -62,7 +62,7 @@ def run(robots: int, steps: int, every: int | str) -> dict:
 def measure(robots: list[int], steps: int, intervals: tuple[int | str, ...]) -> list[dict]:
     rows = []
     machine.progress("compiling")
-    run(1, 2, 1)  # a process that compiles leaves free memory behind, which hides what it takes later
+    run(1, 2, 1)  # a process that has compiled holds free memory, which hides what it allocates later
     for count in robots:
         for every in intervals:
             machine.progress(f"{count} robots, a state every {every} steps")
@@ -102,7 +102,7 @@ def summary(rows: list[dict], robots: int) -> str:
     return (
         f"{robots:,} {'robots' if robots > 1 else 'robot'}: with a state every {sparse['interval']} steps, the "
         f"backward pass takes {ratio(sparse['backward_us'])} as long as with every state kept, and the gradient "
-        f"{sparse['memory_mb']:.3g} MB instead of {every['memory_mb']:.3g} MB. To simulate from the checkpoint anew "
+        f"{sparse['memory_mb']:.3g} MB instead of {every['memory_mb']:.3g} MB. To simulate from the checkpoint again "
         f"for every step, {again:.3g} forward steps for each, would take {ratio(naive)} as long. Ours is slowest with "
         f"a state every {slow['interval']} steps: {ratio(slow['backward_us'])}."
     )

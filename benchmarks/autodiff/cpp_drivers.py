@@ -1,4 +1,4 @@
-"""Builds the C++ programs of cpp/, with what Debian's packages bring.
+"""Builds the C++ programs of cpp/ with the libraries of Debian's packages.
 
 apt-get install g++ libadolc-dev libceres-dev libeigen3-dev
 apt-get download r-cran-tmb && dpkg -x r-cran-tmb_*.deb cppad     CppAD's headers; then CPPAD_INCLUDE=cppad/usr/...
@@ -23,21 +23,21 @@ CPPAD = "usr/lib/R/site-library/TMB/include"  # within Debian's package r-cran-t
 
 
 class Missing(RuntimeError):
-    """A compiler or a library is not installed; the message says which package brings it."""
+    """A compiler or a library is not installed; the message says which package has it."""
 
 
 @cache
 def program(method: str) -> Path:
-    """The compiled driver of a method; built once for all benchmarks, anew when a file of cpp/ was changed."""
+    """The compiled driver of a method; built once for all benchmarks, and again when a file of cpp/ has changed."""
     name = FILES[method]
     texts = [path.read_bytes() for path in (*sorted(SOURCES.glob("*.hpp")), SOURCES / f"{name}.cpp")]
     key = hashlib.sha256(b"".join(texts) + platform.processor().encode()).hexdigest()[:16]
     path = Path(tempfile.gettempdir()) / "warp_articulated_cpp" / f"{name}_{key}"
     if not path.exists():
         path.parent.mkdir(exist_ok=True)
-        beside = path.with_name(f"{path.name}.{os.getpid()}")
-        build(method, beside)
-        beside.replace(path)
+        part = path.with_name(f"{path.name}.{os.getpid()}")
+        build(method, part)
+        part.replace(path)
     return path
 
 

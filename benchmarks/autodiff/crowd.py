@@ -3,9 +3,9 @@
     python benchmarks/autodiff/crowd.py              1000, 2000 and 5000 steps, about 12 minutes
     python benchmarks/autodiff/crowd.py --quick      200 steps of 10 and 100 robots
 
-The problem of autodiff.py for many Laikagos, which do not touch each other: every robot has controls of its own, the
+The problem of autodiff.py for many Laikagos, which do not touch each other: every robot has its own controls, the
 loss is the sum over the robots. Automatic differentiation has them all on one tape. A run of it is not started if a
-smaller one says that it would take too long or too much memory. Every row is checked as in autodiff.py: states to 1e-6
+smaller one shows that it would take too long or too much memory. Every row is checked as in autodiff.py: states to 1e-6
 and gradients to 1e-4 of ours in double precision (single: 1e-3, and 1e-2 of the norm of all).
 """
 
@@ -43,7 +43,7 @@ def own_methods(robots: int, steps: int, horizons: list[int]) -> list[str]:
 def cell(
     methods: list[str], robots: int, steps: int, folder: Path, rows: list[dict], missing: dict, limit: float
 ) -> None:
-    """Rows of one number of robots and steps, for `rows`, which also tell what not to start."""
+    """Rows of one number of robots and steps, added to `rows`, from which forecasts are made."""
     problem = Problem(robots)
     problem.write(folder / "model")
     states = robots * len(problem.state)
@@ -57,7 +57,7 @@ def cell(
         why = missing.get(method) or ("" if is_ours else forecast(method, robots * steps, rows, limit))
         figures, found = ({"refused": why}, None) if why else (own, ours)
         if not why and method != "ours":
-            seconds = OURS_SECONDS if is_ours else 2 * limit  # a forecast may be somewhat off
+            seconds = OURS_SECONDS if is_ours else 2 * limit  # a forecast may be slightly off
             figures, found = run(method, steps, folder, seconds, robots)
         row |= figures
         rows.append(row if found is None else compare(row, found, ours, states))
@@ -76,7 +76,7 @@ def measure(robots: list[int], horizons: list[int], tapes: list[str], limit: flo
     return [r for r in rows if r["robots"] > 1]
 
 
-# -- what it comes to
+# -- reporting
 
 
 def cost(row: dict) -> str:
@@ -92,7 +92,7 @@ def table(rows: list[dict]) -> str:
     for robots, method in dict.fromkeys((r["robots"], r["method"]) for r in rows):
         line = {r["steps"]: r for r in rows if (r["robots"], r["method"]) == (robots, method)}
         if all("refused" in r for r in line.values()):
-            continue  # its reason stands below
+            continue  # its reason is below the table
         memory = [line[n].get("memory_mb", "-") if n in line else "" for n in horizons]
         lines.append([robots, method, *memory, *(cost(line[n]) if n in line else "" for n in horizons)])
     header = ["robots", "method", *(f"MB, {n:,} steps" for n in horizons)]

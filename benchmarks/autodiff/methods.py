@@ -1,4 +1,4 @@
-"""The problem of autodiff.py and crowd.py, and the methods in Python that solve it, each in a process of its own:
+"""The problem of autodiff.py and crowd.py, and the methods in Python that solve it, each in its own process:
 
     python benchmarks/autodiff/methods.py METHOD STEPS OUTPUT ROBOTS
 
@@ -40,7 +40,7 @@ class Problem:
         control = self.model.u0 + 0.1 * rng.normal(size=self.model.nu)
         self.weight = rng.normal(size=len(self.state))
         self.control = np.tile(control, (robots, 1))
-        self.control[1:] += 0.01 * rng.normal(size=(robots - 1, self.model.nu))  # no robot does what another does
+        self.control[1:] += 0.01 * rng.normal(size=(robots - 1, self.model.nu))  # every robot moves differently
 
     @property
     def q(self) -> np.ndarray:
@@ -83,7 +83,7 @@ def measured(gradient: Callable[[machine.Watch], tuple], compile_s: float = 0.0)
     """Of a function that gives last states, the parts of the gradient and the seconds of its two passes."""
     watch, began = machine.Watch(), time.perf_counter()
     last, parts, *passes = gradient(watch)
-    figures = watch.figures(*passes, compile_s)  # before the parts are joined, which is our own affair
+    figures = watch.figures(*passes, compile_s)  # before the parts are joined, which is not part of the method
     times = [passes]
     while len(times) < TIMES and time.perf_counter() - began < SHORT:
         times.append(gradient(machine.Watch())[2:])
@@ -197,9 +197,9 @@ def run_jax(problem: Problem, steps: int, checkpoint: bool) -> Answer:
         forward_s = watch.lap()
         return last, jax.block_until_ready(whole(*inputs)), forward_s, watch.lap()
 
-    ctypes.CDLL(None).malloc_trim(0)  # what compiling left free would hide what running takes
+    ctypes.CDLL(None).malloc_trim(0)  # memory freed after compiling would hide what running allocates
     figures, last, found = measured(gradient, compiled)
-    # JAX runs forward and backward in one; what is beyond a forward run is the backward's
+    # JAX runs both passes in one program; the backward pass is the difference to a forward run
     figures["backward_s"] = max(figures["backward_s"] - figures["forward_s"], 0.0)
     return figures, last, found
 

@@ -78,7 +78,7 @@ def differences(engine: Scoreboard, case: Case, names: list[str]) -> dict[str, t
     for name, pair in zip(names, ends):
         quotients = (pair[:, 0] - pair[:, 1]) / (2 * np.array(deltas[name]))
         spread = np.maximum(abs(quotients[1:-1] - quotients[:-2]), abs(quotients[1:-1] - quotients[2:]))
-        # relative: where a program has teeth that are finer than a step, only small steps see its derivative
+        # relative: where a program is a sawtooth finer than a step, only small steps see its derivative
         relative = spread / np.maximum(abs(quotients[1:-1]), 1e-12)
         best = int(np.argmin(np.where(np.isfinite(relative), relative, np.inf)))
         found[name] = float(quotients[1 + best]), float(spread[best])
@@ -86,7 +86,7 @@ def differences(engine: Scoreboard, case: Case, names: list[str]) -> dict[str, t
 
 
 def measure(engine: Scoreboard, case: Case) -> dict:
-    """What the engine says of one case; numbers that are not finite become None, which JSON has."""
+    """The engine's answers for one case; numbers that are not finite become None, which JSON supports."""
     if case.model not in engine.models:
         return {"unsupported": engine.no_model}
     start = time.perf_counter()

@@ -54,7 +54,7 @@ class Standing(Wrapper):
     dtype = "float32"
     dt = 1e-3
     threads = 1
-    stands = True  # False: it has no contacts, and has a table of its own
+    stands = True  # False: it has no contacts, and is marked so in the tables
 
     def __init__(self, scene: Scene, options: argparse.Namespace):
         self.scene, self.options = scene, options
@@ -102,7 +102,7 @@ def fallen(scene: Scene, q: np.ndarray, height: float, tolerance: float) -> str:
 
 
 def settle(engine: Standing, scene: Scene) -> tuple[np.ndarray, np.ndarray, dict, str]:
-    """Half a second of standing by one robot: q, qd, facts, and what is wrong."""
+    """One robot stands for half a second: q, qd, facts, and what is wrong."""
     start = time.perf_counter()
     engine.build(1)
     engine.reset(scene.q0[None], np.zeros((1, scene.nv)), scene.u0[None])

@@ -5,8 +5,8 @@
     python benchmarks/gpu/gpu.py --device cpu --quick     whether it works, where there is no GPU; written to out/bench
 
 Each control is new and random, and held for 10 steps of 1 ms. A step is one of these milliseconds of one environment.
-Times are the fastest of some repetitions, the GPU waited for. A row has no figures if a state or a gradient is not
-finite, a robot ran away, or the first robots do not move as they do on the CPU.
+Times are the fastest of some repetitions and include waiting for the GPU. A row has no figures if a state or a gradient
+is not finite, a robot diverged, or the first robots do not move as they do on the CPU.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ DT, SUBSTEPS = 1e-3, 10
 AMPLITUDE = 0.2  # rad, of the random targets about the stand
 HEIGHTS = (0.1, 0.6)  # m, of the base: neither through the floor nor thrown up
 CHECKED = 8  # robots that are simulated on the CPU too
-AGREEMENT = 1e-2  # m or rad: float32 rounds otherwise on a GPU, and contacts magnify it
+AGREEMENT = 1e-2  # m or rad: float32 rounds differently on a GPU, and contacts amplify it
 TOES = ("FR_toe", "FL_toe", "RR_toe", "RL_toe")
 
 
@@ -105,7 +105,7 @@ class Batch:
         if not bool(qs.isfinite().all()):
             return "a state is not finite"
         if len(self.sim.diverged):
-            return f"{len(self.sim.diverged)} robots ran away"
+            return f"{len(self.sim.diverged)} robots diverged"
         if not bool(gradient.isfinite().all()) or not bool(gradient.any()):
             return "the gradient is zero or not finite"
         low, high = float(qs[..., 2].min()), float(qs[..., 2].max())
@@ -113,12 +113,12 @@ class Batch:
             return f"heights are between {low:.3f} and {high:.3f} m"
         here = qs[:, : cpu.shape[1]].cpu().double()
         if (difference := float((here - cpu).abs().max())) > AGREEMENT:
-            return f"robots move other than on the CPU, by up to {difference:.1e}"
+            return f"robots move differently from the CPU, by up to {difference:.1e}"
         return ""
 
 
 def used_mb(device: wp.Device) -> float | None:
-    """Memory of a GPU that is in use, the stacks of the kernels included; not known of a CPU."""
+    """Memory of a GPU that is in use, including the stacks of the kernels; None for a CPU."""
     if not device.is_cuda:
         return None
     free, total = torch.cuda.mem_get_info(device.ordinal)
@@ -126,7 +126,7 @@ def used_mb(device: wp.Device) -> float | None:
 
 
 def measure(model: Model, envs: int, plan: Plan, device: str, dtype: str, cpu: torch.Tensor) -> dict:
-    """A row without what it is a row of; one that says "refused" if it has no figures."""
+    """The figures of a row, or {"refused": why}."""
     before = used_mb(wp.get_device(device))
     try:
         batch = Batch(model, envs, plan, device, dtype)
@@ -177,7 +177,7 @@ def describe(name: str) -> dict:
 
 
 def missing(device: str | None) -> str:
-    """Empty, or the sentence that says why nothing can be measured."""
+    """Empty, or why nothing can be measured."""
     if device == "cpu":
         return ""
     if wp.get_cuda_device_count() == 0:

@@ -4,9 +4,9 @@
     python benchmarks/gpu/gpu_resources.py --quick    one kernel
     python benchmarks/gpu/gpu_resources.py --all      56: all precisions and architectures
 
-Warp's NVRTC compiles without a driver; what it decided stands in the `.nv.info` sections of the cubin, an ELF file.
-Spills do not stand there: ptxas tells them (`pip install nvidia-cuda-nvcc`, or CUDA's toolkit). It is used if it is of
-NVRTC's release, because only then it is the same compiler. Occupancy and the roofline are computed, not measured.
+Warp's NVRTC compiles without a driver; the resources are in the `.nv.info` sections of the cubin, an ELF file.
+Spills are not: ptxas reports them (`pip install nvidia-cuda-nvcc`, or CUDA's toolkit). It is used only if it is of
+NVRTC's release, and thus the same compiler. Occupancy and the roofline are computed, not measured.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class Job:
 
 @dataclass(frozen=True)
 class Resources:
-    """What one kernel takes of a streaming multiprocessor."""
+    """What one kernel needs of a streaming multiprocessor."""
 
     name: str  # of the model
     kernel: str
@@ -100,11 +100,11 @@ class Ptxas:
 
 
 def find_ptxas() -> tuple[Ptxas | None, str]:
-    """The ptxas of NVRTC's release, from a pip package or the PATH; or None, and a sentence that says why."""
+    """The ptxas of NVRTC's release, from a pip package or the PATH; or None, and the reason."""
     wanted, seen = nvrtc_version(), []
     for path in filter(None, [*_packaged_ptxas(), shutil.which("ptxas")]):
-        told = subprocess.run([path, "--version"], capture_output=True, text=True).stdout
-        version = re.search(r"V(\d+\.\d+\.\d+)", told)
+        text = subprocess.run([path, "--version"], capture_output=True, text=True).stdout
+        version = re.search(r"V(\d+\.\d+\.\d+)", text)
         if version and version[1].startswith(wanted + "."):
             return Ptxas(str(path), version[1]), ""
         seen.append(version[1] if version else "an unknown version")
@@ -155,7 +155,7 @@ def jobs_for(archs: Sequence[int], dtypes: Sequence[str], kernels: dict[str, tup
 
 
 def usual_jobs() -> list[Job]:
-    """What a rollout takes, forward and backward, everywhere; what else there is, on one architecture."""
+    """Rollouts, forward and backward, on every architecture; the other kernels on one."""
     rest = tuple(f for f in KERNELS[FEET] if f not in (make_rollout, make_rollout_adjoint))
     return [
         *jobs_for(ARCHS, tuple(REALS), {FEET: (make_rollout, make_rollout_adjoint)}),
@@ -173,7 +173,7 @@ def measure(
     """Compile all jobs, one per core at a time, and read what they need; in the order of the jobs.
 
     module_dir: where cubins go and are looked for before compiling; by default Warp's kernel cache.
-    ptxas: assembles what NVRTC compiled, and tells the spills; without it NVRTC does both.
+    ptxas: assembles what NVRTC compiled, and reports the spills; without it NVRTC assembles, too.
     """
     wp.init()  # before there are threads that would do it twice
     kernels = [job.factory(REALS[job.dtype], job.sizes) for job in jobs]
@@ -295,7 +295,7 @@ def main(arguments: list[str] | None = None) -> dict:
 
 
 def _both_ways(job: Job, row: dict) -> dict:
-    """Whether NVRTC alone comes to the same figures."""
+    """Whether NVRTC alone gives the same figures."""
     (alone,) = measure([job])
     same = all(getattr(alone, key) == row[key] for key in ("registers", "stack", "code"))
     return {key: row[key] for key in ("kernel", "name", "dtype", "arch")} | {"same": same}

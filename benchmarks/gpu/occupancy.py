@@ -57,8 +57,8 @@ GPUS = {
 
 
 def resident_warps(arch: int, registers: int, block: int) -> int:
-    """Warps of a kernel that one SM holds at once; 0 if not even one block fits. Shared memory is not looked at: ours
-    do not use it."""
+    """Warps of a kernel that one SM holds at once; 0 if not even one block fits. Shared memory does not
+    count: our kernels do not use it."""
     limits, warps = LIMITS[arch], -(-block // WARP)
     taken = -(-registers * WARP // GRANULARITY) * GRANULARITY
     fitting = PARTITIONS * (REGISTERS // PARTITIONS // taken)
@@ -70,7 +70,7 @@ def occupancy(arch: int, registers: int, block: int) -> float:
 
 
 def resident_threads(arch: int, registers: int, block: int = LAUNCHED) -> int:
-    """On the whole GPU that stands for the architecture: the environments that run at once."""
+    """Environments that run at once on the GPU that represents the architecture."""
     return GPUS[arch].sms * WARP * resident_warps(arch, registers, block)
 
 

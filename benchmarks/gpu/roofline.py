@@ -1,8 +1,8 @@
 """An estimate, not a measurement, of steps per second on GPUs: work of a step against what the hardware can do at most.
 
-Operations and memory accesses are counted in the C++ step of cpp/ (same mathematics as the kernels), which runs there
-with numbers that count. The estimate is an interval: working memory costs nothing, or every access to it goes to the
-GPU's main memory.
+Operations and memory accesses are counted in the C++ step of autodiff/cpp (same mathematics as the kernels), which runs
+with a number type that counts. The estimate is an interval: working memory costs nothing, or every access to it goes to
+the GPU's main memory.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ SWEEPS = (7, 50)  # of the contact solver: what a standing Laikago takes in thro
 SETTLE = 200  # steps
 FEET = 4
 BYTES = {"float32": 4, "float64": 8}
-# Instructions that one of these stands for; CUDA's routines without fast math take about as many.
+# Instructions per operation; CUDA's routines without fast math take about as many.
 WEIGHTS = {"adds": 1, "multiplies": 1, "divisions": 8, "roots": 8, "sines": 16}
 MARK = "**Estimate, not measured.**"
 ESTIMATE = "estimated steps/s (not measured)"
@@ -118,7 +118,7 @@ def _stacks_over_cache(r: dict) -> float:
 
 
 def report(rows: list[dict], work: dict) -> dict[str, str]:
-    """The fragments "roofline" and, for the notes, what it stands on."""
+    """The fragments "roofline" and, for the notes, its assumptions."""
     if "refused" in work:
         return {"roofline": work["refused"], "assumptions": work["refused"]}
     return {"roofline": f"{MARK}\n\n{table(work)}", "assumptions": assumptions(rows, work)}
@@ -127,7 +127,7 @@ def report(rows: list[dict], work: dict) -> dict[str, str]:
 def plot(results: dict, figure) -> None:
     """Occupancy against the block, and the estimates' intervals."""
     left, right = figure.subplots(1, 2)
-    styles = {80: "o-", 86: "s-", 90: "x--", 120: "+--"}  # some lie on each other
+    styles = {80: "o-", 86: "s-", 90: "x--", 120: "+--"}  # some coincide
     for r in results["rows"]:
         if (r["kernel"], r["name"], r["dtype"]) == ("rollout", "laikago_feet", "float32"):
             shares = [100 * occupancy.occupancy(r["arch"], r["registers"], b) for b in occupancy.BLOCKS]

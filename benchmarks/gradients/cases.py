@@ -20,7 +20,7 @@ G = 9.81  # m/s^2
 MASS, MU, E = 2.0, 0.3, 0.5
 RADIUS = 0.1  # m, of puck and ball
 ROD = {"inertia": 0.02, "damping": 0.05, "length": 0.5}  # kg m^2 about its com, N m s, m from hinge to com; 1 kg
-REACH = 1.0  # m between the joints of the double pendulum, whose rods are else like the other
+REACH = 1.0  # m between the joints of the double pendulum; otherwise its rods are like the other one
 SPIN_INERTIA = np.array([0.01, 0.02, 0.028])
 SPIN_RATE = np.array([3.0, -5.0, 7.0])  # rad/s in the body's axes
 SPIN_START = np.array([0.1, -0.5, 0.3, 0.8]) / np.sqrt(0.99)  # quaternion xyzw
@@ -101,7 +101,7 @@ def bounced(case: Case) -> Truth:
 
 
 def integrate(slope: Callable, y: np.ndarray, span: float, steps: int) -> np.ndarray:
-    """Runge and Kutta's fourth order; all columns of y at once."""
+    """Fourth-order Runge-Kutta; all columns of y at once."""
     h = span / steps
     for _ in range(steps):
         a = slope(y)

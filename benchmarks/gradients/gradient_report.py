@@ -1,12 +1,12 @@
-"""How exact gradients are: per input, regime and horizon, and in cases with a known answer.
+"""Accuracy of gradients: per input, regime and horizon, and in cases with a known answer.
 
     python benchmarks/gradients/gradient_report.py            # minutes; writes docs/gradient_report.md and the JSON
     python benchmarks/gradients/gradient_report.py --quick    # one sample per regime, two minutes
     python benchmarks/gradients/gradient_report.py --out DIR  # both files there instead
 
 What is differentiated: a random weighting of the last state of a rollout of laikago_feet, by its first state, its
-controls and all parameters. Of the difference quotients with the steps STEPS the one is taken that agrees best with the
-next smaller step; `judge` says what that agreement is worth.
+controls and all parameters. Of the difference quotients with the steps STEPS, the one that agrees best with the next
+smaller step counts; `judge` decides how far that agreement can be trusted.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ QUICK = Plan(samples=1)
 
 
 def robot() -> Model:
-    """laikago_feet with something of everything: its abductions rub instead of having limits."""
+    """laikago_feet with every kind of parameter in use; its abductions have dry friction instead of limits."""
     model = wa.load("laikago_feet")
     legs, rubbing = np.arange(model.nv) >= 6, np.isin(np.arange(model.nv), (6, 9, 12, 15))
     return replace(
@@ -168,7 +168,7 @@ def judge(quotients: torch.Tensor, product: torch.Tensor) -> dict[str, np.ndarra
 
     doubt: what the difference quotients themselves leave open. Those of a smooth function agree from step to step, and
     the difference between the two sides falls with the step; what does not is noise or a kink. Where more than KINK is
-    left open at all steps, the sample stands at a kink (a neighbour takes another branch), or its effect is lost in
+    left open at all steps, the sample is at a kink (a neighbour takes another branch), or its effect is lost in
     noise; it is then held against the closest of all quotients to one side.
     """
     middle, bend = quotients.mean(0), quotients[0] - quotients[1]
@@ -229,7 +229,7 @@ def mid(x: np.ndarray) -> float | None:
 
 
 def truth(cases: Iterable[Callable], single: bool) -> list[Record]:
-    """Records of all cases in float64, with the errors of float32 beside them."""
+    """Records of all cases in float64, with the errors of float32."""
     records = []
     for case in cases:
         progress(f"truth, {case.__doc__}")
@@ -366,7 +366,7 @@ def main(arguments: list[str] | None = None, plan: Plan | None = None) -> dict:
     parser.add_argument("--out", type=Path, help="folder of both files; by default docs/ and benchmarks/results/")
     options = parser.parse_args(arguments)
     start = time.perf_counter()
-    with contextlib.redirect_stdout(sys.stderr):  # Warp tells of its kernels on stdout
+    with contextlib.redirect_stdout(sys.stderr):  # Warp writes messages about its kernels to stdout
         results = measure(plan or (QUICK if options.quick else Plan()))
     results["seconds"] = time.perf_counter() - start
     text = markdown(results, "python benchmarks/gradients/gradient_report.py" + " --quick" * options.quick)

@@ -1,10 +1,10 @@
-"""Gradients against what is known: closed forms, a reference integrator, differences of the program itself.
+"""Gradients against known answers: closed forms, a reference integrator, differences of the program itself.
 
 Two questions, never mixed: "self-consistent" asks whether a gradient is the derivative of the program as it runs (fixed
 steps of semi-implicit Euler), "true" whether it is the derivative of the continuous motion. After an impact a program
 with fixed steps is right in the first sense and can be wrong in the second, even in sign: cases W and D.
 
-All bodies but the robot of case F live in one model, so that one pair of kernels serves them. The puck and the block
+All bodies except the robot of case F are in one model, so that one pair of kernels is enough. The puck and the block
 start at their resting depth, with the com at the height of the contacts: then friction has no lever, every step carries
 the weight exactly, and the closed forms of the sliding cases hold to rounding. gradient_report.py prints the table.
 """
@@ -267,7 +267,7 @@ def pendulum_true(span: float) -> np.ndarray:
 
 
 def pendulum_discrete(span: float, dt: float) -> np.ndarray:
-    """The derivatives of semi-implicit Euler, differentiated by hand."""
+    """The derivatives of semi-implicit Euler, differentiated analytically."""
     angle, rate, d_angle, d_rate = 1.0, 0.0, np.zeros(3), np.zeros(3)
     for _ in range(round(span / dt)):
         a, by_angle, by_rate, by_parameters = pendulum_slopes(angle, rate, dt)

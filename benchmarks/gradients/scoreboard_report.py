@@ -1,4 +1,4 @@
-"""Verdicts of benchmarks/gradients/scoreboard.py, and its tables, notes and picture, from nothing but its results."""
+"""The report of gradients/scoreboard.py, from its results only: verdicts, tables, notes and picture."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def verdict(gradient: float | None, expected: float | None, size: float, limit: 
 
 
 def judge(name: str, found: dict, dtype: str) -> dict:
-    """What an engine said of a case, with verdicts, and how far its motion is from the exact one."""
+    """An engine's answers for a case, with verdicts, and how far its motion is from the exact one."""
     if "inputs" not in found:
         return found
     case = CASES[name]
@@ -60,7 +60,7 @@ def judge(name: str, found: dict, dtype: str) -> dict:
         if "unsupported" in entry:
             continue
         exact, seen = truth.gradient[x], entry["differences"]
-        # components of one vector are relative to all of it; where the exact answer is 0, to what it would be else
+        # components of one vector are relative to all of it; where the exact answer is 0, to the other regime's
         size = norm if case.model in ("double", "spin") else truth.sizes[x] if exact == 0 else abs(seen or 1.0)
         size = max(size, 1e-12)
         noise = (entry["noise"] or 0.0) / size

@@ -24,7 +24,7 @@ from lib.machine import progress, table
 
 EXAMPLES = machine.ROOT / "examples"
 IMAGES = machine.ROOT / "docs" / "images"
-# what each gets beyond its defaults, for the comparisons that the paper makes and for three seeds
+# options of a full run: the comparisons of the paper, and three seeds
 FULL = {
     "throw": ["--more", "25"],
     "golf": ["--more", "30"],
@@ -93,7 +93,7 @@ def _seconds(runs: list[dict]) -> str:
 
 
 def _identified(it: dict) -> tuple[list[str], str]:
-    """Sentences, and the table of errors; of all seeds."""
+    """Sentences and the table of errors, over all seeds."""
     seeds = it["seeds"]
     lines = []
     for what, unit in (("base_mm", "mm"), ("joints_mrad", "mrad")):

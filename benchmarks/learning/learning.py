@@ -4,9 +4,9 @@
     python benchmarks/learning/learning.py --only ant --seeds 3
     python benchmarks/learning/learning.py --quick                # a few seconds each, to see that it works
 
-Every run has one thread, and its time is the CPU time of its process: `--jobs` of them share the machine. What is in
-the results already is not run again, so that the work can be spread over several calls; `--again` forgets it first.
-The experiments stand in learning_experiments.py, the tables and curves in learning_report.py.
+Every run has one thread, and its time is the CPU time of its process: `--jobs` of them share the machine. Runs that
+are in the results already are skipped, so that the work can be spread over several calls; `--again` forgets them first.
+The experiments are in experiments.py, the tables and curves in report.py.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def main(arguments: list[str] | None = None) -> dict:
         results["runs"] = [r for r in results["runs"] if r["name"] not in {e.name for e in chosen}]
         machine.write_json(reporting.path("learning", options), results)
     done = {(r["name"], r["seed"]) for r in results["runs"]}
-    # the first seed of everything, then the second: stopped early, every experiment has some
+    # the first seed of everything, then the second: if it is stopped early, every experiment has some runs
     wanted = [(e, seed) for seed in range(options.seeds) for e in chosen if (e.name, seed) not in done]
     _work(wanted, options, results)
     results["runs"] = _earlier(options) or results["runs"]
@@ -117,7 +117,7 @@ def _keep(run: dict, options, results: dict) -> None:
 
 
 def _logged(experiment: Experiment, seed: int, quick: bool) -> dict:
-    """What the results keep of a run: its settings and its evaluations."""
+    """What the results store of a run: its settings and its evaluations."""
     from warp_articulated.rl.learning.runlog import read_log
 
     folder = _folder(experiment.name, seed, quick)

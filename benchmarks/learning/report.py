@@ -1,4 +1,4 @@
-"""Tables and curves of learning.py, from nothing but its JSON."""
+"""Tables and curves of learning.py, from its JSON only."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ MISSING = "-"
 
 
 def report(results: dict) -> dict[str, str]:
-    """By name: tables of what the runs came to."""
+    """By name: tables of the runs' results."""
     runs = _by_name(results)
     made = {
         "pendulum": _pendulum(runs, _share, PAPER),

@@ -161,7 +161,7 @@ def _headline(results: dict) -> str:
         sentences.append(
             f"In Gymnasium's Ant-v5 on MuJoCo, {len(ours['returns'])} episodes, a careful ant that learned to run by "
             f"SHAC has a return of {spread(ours['returns'])} and gets {np.mean(ours['forward']):.0f} m forward; "
-            f"doing nothing is worth {np.mean(rest['returns']):.0f}."
+            f"doing nothing has a return of {np.mean(rest['returns']):.0f}."
         )
     if walks:
         here, there = walks["ours"], walks["MuJoCo"]

@@ -15,13 +15,13 @@ from pathlib import Path
 
 BENCHMARKS = Path(__file__).resolve().parents[1]
 ROOT, RESULTS = BENCHMARKS.parent, BENCHMARKS / "results"
-FOLDERS = ("speed", "gradients", "autodiff", "gpu", "learning", "output")  # what can be run is in these
+FOLDERS = ("speed", "gradients", "autodiff", "gpu", "learning", "output")  # of the benchmarks that can be run
 STARTED = time.perf_counter()
 PACKAGES = ("warp-lang", "torch", "mujoco", "numpy", "usd-core")
 
 
 def describe() -> dict:
-    """CPU, memory, versions and commit; nothing that names the host or its folders."""
+    """CPU, memory, versions and commit, without names of the host or its folders."""
     return {
         "date": time.strftime("%Y-%m-%d", time.gmtime()),
         "cpu": _cpu_model(),
@@ -48,7 +48,7 @@ def cores() -> int:
 
 
 def load(seconds: float = 0.5) -> float:
-    """Cores that other programs keep busy just now, while this one sleeps; 0 where the system does not say."""
+    """Cores that other programs keep busy while this one sleeps; 0 where the system does not say."""
     before = _busy_ticks()
     time.sleep(seconds)
     return (_busy_ticks() - before) / (seconds * os.sysconf("SC_CLK_TCK")) if before else 0.0
@@ -63,9 +63,9 @@ def _busy_ticks() -> int:
 
 
 def memory_mb(kind: str) -> float:
-    """MB of this process now (VmRSS) or at its peak (VmHWM, which ru_maxrss is not: that starts at the parent's).
+    """Memory of this process, MB: now (VmRSS) or its peak (VmHWM). 0 where the system does not say.
 
-    0 where the system does not say.
+    Unlike VmHWM, ru_maxrss includes the peak of the parent process.
     """
     with contextlib.suppress(OSError):
         for line in Path("/proc/self/status").read_text().splitlines():
@@ -117,12 +117,12 @@ def table(header: Sequence[str], rows: Iterable[Sequence]) -> str:
 
 
 def write_json(path: str | os.PathLike, results: dict) -> None:
-    """Written beside and moved into place, so that an old result is never lost to a half-written one."""
+    """Written to a second file that then replaces the old one: an interrupted run never destroys a result."""
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
-    beside = path.with_name(path.name + ".part")
-    beside.write_text(json.dumps(results, indent=1) + "\n", "utf-8")
-    beside.replace(path)
+    part = path.with_name(path.name + ".part")
+    part.write_text(json.dumps(results, indent=1) + "\n", "utf-8")
+    part.replace(path)
 
 
 def _cell(value) -> str:

@@ -1,4 +1,4 @@
-"""The same robot in MuJoCo: an MjModel made from our Model, refused unless it has the same mass matrix and stands."""
+"""The same robot in MuJoCo: an MjModel made from our Model, refused unless it has the same mass matrix."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def _add_body(spec, model: Model, i: int, bodies: list):
         body.add_freejoint(name=name)
         return body
     if model.joint_type[i] != JointType.REVOLUTE:
-        raise SystemExit(f"The MuJoCo twin knows free and revolute joints only; {name} is neither.")
+        raise SystemExit(f"The MuJoCo twin supports free and revolute joints only; {name} is neither.")
     v = model.v_start[i]
     limits = (model.lower[v], model.upper[v])
     limited = bool(np.isfinite(limits).all())
@@ -136,7 +136,7 @@ def _check_same(model: Model, m: mujoco.MjModel) -> None:
 
 
 class Batch:
-    """Rollouts of many copies over `threads` threads, all states kept, as ours are."""
+    """Rollouts of many copies on `threads` threads; all states are stored, as in ours."""
 
     def __init__(self, m: mujoco.MjModel, states: np.ndarray, controls: np.ndarray, steps: int, threads: int):
         self.m, self.states, self.steps, self.threads = m, states, steps, threads

@@ -1,8 +1,8 @@
-"""What every benchmark's command does alike: its options, its JSON, the fragments that it prints, its plot.
+"""What all benchmark commands share: options, JSON, printed fragments, plot.
 
-A benchmark x.py has `report(results) -> {name: Markdown}` and, with a plot, `plot(results, figure)`. Both see nothing
-but what stands in results/x.json, so that docs/make_benchmarks.py can write the same text into the pages, and a test
-can check that no page says anything else.
+A benchmark x.py has `report(results) -> {name: Markdown}` and, with a plot, `plot(results, figure)`. Both use only
+results/x.json, so that docs/make_benchmarks.py can write the same text into the pages, and a test can check that the
+pages say the same.
 """
 
 from __future__ import annotations
@@ -23,8 +23,10 @@ QUICK = machine.ROOT / "out" / "bench"  # quick runs do not replace the results 
 def parser(doc: str) -> argparse.ArgumentParser:
     """With the options that all benchmarks have; `doc` is the module's docstring."""
     made = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
-    made.add_argument("--quick", action="store_true", help="small sizes, for a look; written to out/bench")
-    made.add_argument("--out", type=Path, help="raw results (default: benchmarks/results); the plot goes beside them")
+    made.add_argument("--quick", action="store_true", help="small sizes, a first look; written to out/bench")
+    made.add_argument(
+        "--out", type=Path, help="raw results (default: benchmarks/results); the plot goes to the same folder"
+    )
     return made
 
 
@@ -64,14 +66,14 @@ def draw(results: dict, plot: Callable, path: Path) -> None:
     try:
         from matplotlib.figure import Figure
     except ImportError:
-        machine.progress("matplotlib is not installed: no picture is drawn.")
+        machine.progress("matplotlib is not installed: no plot is drawn.")
         return
     figure = Figure(figsize=(11, 4), layout="constrained")  # without pyplot: no window system, nothing to close
     plot(results, figure)
     legends = [axes.get_legend_handles_labels() for axes in figure.axes]
     fullest = max(legends, key=lambda legend: len(legend[1]))
     same = len(legends) > 1 and all(labels and set(labels) <= set(fullest[1]) for _, labels in legends)
-    if same:  # one for all, beside them
+    if same:  # one legend for all, to the right
         figure.legend(*fullest, loc="outside right center", fontsize=8)
     for axes, (handles, _) in zip(figure.axes, legends):
         axes.grid(True, which="major", alpha=0.3)
@@ -81,10 +83,10 @@ def draw(results: dict, plot: Callable, path: Path) -> None:
 
 
 def exponent(x, y) -> float:
-    """Of y ~ x^exponent: least squares of the logarithms."""
+    """The exponent of y ~ x^exponent, by least squares of the logarithms."""
     return float(np.polyfit(np.log(np.asarray(x, float)), np.log(np.asarray(y, float)), 1)[0])
 
 
 def quiet() -> contextlib.redirect_stdout:
-    """Around the measurements: Warp tells of its kernels on stdout, which is for the report."""
+    """For the measurements: Warp writes messages about its kernels to stdout, which is for the report."""
     return contextlib.redirect_stdout(sys.stderr)

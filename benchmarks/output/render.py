@@ -1,11 +1,11 @@
-"""Time of the ray caster: a picture with everything that belongs to it, and one frame more of a film.
+"""Time of the ray caster: a whole picture, and one more frame of a film.
 
     python benchmarks/output/render.py            # two minutes; writes benchmarks/results/render.json
     python benchmarks/output/render.py --quick    # seconds; small pictures, to out/bench
 
 `picture` is wa.render: kinematics, scene, tree, camera and rays. `frame` is what every frame of a GIF costs: new poses,
 fewer rays, the choice of colours, and the compression. Each is the fastest of its repetitions, in ms on all cores; the
-CPU time, summed over the cores, tells more on a machine that has other things to do.
+CPU time, summed over the cores, is more reliable on a busy machine.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
     python benchmarks/output/usd_export.py [--quick] [--newton-python PYTHON]
 
-Every export runs in a new process, which tells its own peak of memory.
+Every export runs in a new process, which reports its own peak memory.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ print(json.dumps({
 
 
 def measure(envs: int, frames: int, layout: str, folder: Path) -> dict:
-    """Time of authoring and peak of memory of one export; refuses a file that does not hold the poses."""
+    """Time and peak memory of one export; refuses a file that does not hold the poses."""
     path = folder / "run.usdc"
     command = [sys.executable, "-c", PROBE, str(path), str(envs), str(frames), layout]
     done = subprocess.run(command, capture_output=True, text=True, check=False)

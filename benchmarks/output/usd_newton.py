@@ -1,6 +1,6 @@
 """Newton reads the physics of exported files: is what it simulates our model? Part of usd_export.py.
 
-Newton has its own dependencies, so it may live in another Python:
+Newton has its own dependencies, so it may be in another Python:
     python -m venv newton && newton/bin/pip install newton newton-usd-schemas usd-core scipy
     python benchmarks/output/usd_export.py --newton-python newton/bin/python
 """
@@ -79,7 +79,7 @@ def check(python: str, folder: Path) -> dict | None:
 
 
 def _newton(python: str, folder: Path, model: Model) -> tuple[dict, np.ndarray]:
-    """What Newton makes of two environments of the model, and the positions q (2, nq) at which it gives poses."""
+    """Newton's reading of two environments of the model, and the positions q (2, nq) of its poses."""
     q = model.q0 + 0.1 * np.random.default_rng(0).normal(size=(2, model.nq))
     offsets, names = grid_offsets(2, SPACING), prim_names(model.link_names, ("world", "joints"))
     request = {}

@@ -1,11 +1,11 @@
-"""Cost of gradients of a standing Laikago: backward pass, dense Jacobians, memory, start-up; beside the forward step.
+"""Cost of gradients of a standing Laikago, compared with the forward step: backward pass, Jacobians, memory, start-up.
 
     python benchmarks/speed/gradient.py            # minutes; writes benchmarks/results/gradient.json
     python benchmarks/speed/gradient.py --quick    # a minute; one solver and precision, to out/bench
 
 What is timed: the robots of throughput.py, at rest on four feet, 10 and 50 forced solver iterations and early exit.
 `backward` is the whole backward pass of a rollout, recomputation of the forward step included, in microseconds per
-environment step and core; figures of one line are taken in turns, and each is the fastest of its repetitions. A case
+environment step and core. The measurements of a line alternate, and each is the fastest of its repetitions. A case
 whose gradient is not finite, or whose robots do not stand, ends the run without figures.
 """
 
@@ -54,7 +54,7 @@ QUICK = Plan(
 
 
 class Robots:
-    """A batch of standing robots, and the four things that are timed."""
+    """A batch of standing robots, and the four operations that are timed."""
 
     def __init__(self, plan: Plan, dtype: str, solver: str, threads: int):
         iterations, tolerance = SOLVERS[solver]
@@ -71,7 +71,7 @@ class Robots:
         self.sim.rollout(self.q, self.qd, self.controls)
 
     def graph(self, names: tuple[str, ...] = ()) -> tuple[torch.Tensor, list[torch.Tensor]]:
-        """A loss and what to differentiate it for."""
+        """A loss and what to differentiate it by."""
         inputs = [x.clone().requires_grad_() for x in (self.q, self.qd, self.controls)]
         params = {name: self.sim.params[name].clone().requires_grad_() for name in names}
         qs, qds = self.sim.rollout(*inputs, params=params)
@@ -115,7 +115,7 @@ def measure(plan: Plan, dtype: str, solver: str, threads: int = 1) -> dict:
     return {"dtype": dtype, "solver": solver, "threads": threads, **best, **ratios}
 
 
-# -- memory and start-up, each in a process of its own
+# -- memory and start-up, each in its own process
 
 
 def rollout_memory(envs: int, steps: int, every: str) -> dict:
@@ -217,7 +217,7 @@ def headline(results: dict) -> str:
 
 
 def figures(results: dict) -> dict[str, str]:
-    """For sentences in the docs."""
+    """Single figures for the text of the docs."""
     every, root = (f"{row['extra_bytes'] / 1e6:.0f} MB" for row in results["memory"])
     start = results["first_gradient_seconds"]
     return {
@@ -229,7 +229,7 @@ def figures(results: dict) -> dict[str, str]:
 
 
 def plot(results: dict, figure) -> None:
-    """Costs of every line, beside each other."""
+    """Costs of every line, side by side."""
     axes = figure.subplots()
     keys = ("forward", "backward", "backward, parameters", "jacobians")
     lines = results["cost"]
@@ -243,7 +243,7 @@ def plot(results: dict, figure) -> None:
 
 def main(arguments: list[str] | None = None) -> dict:
     parser = reporting.parser(__doc__)
-    parser.add_argument("--only", nargs="+", help=argparse.SUPPRESS)  # one measurement, in a process of its own
+    parser.add_argument("--only", nargs="+", help=argparse.SUPPRESS)  # one measurement, in its own process
     options = parser.parse_args(arguments)
     if options.only:
         name, *rest = options.only

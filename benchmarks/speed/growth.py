@@ -4,7 +4,7 @@
     python benchmarks/speed/growth.py --quick    # two minutes; few sizes, to out/bench
 
 Laikagos that stand on four feet, hanging chains, and bodies that rest on k spheres (scaling.py). The solver makes all
-of its sweeps (50, unless they are what grows), so that nothing but the size decides the cost. `backward` is the whole
+of its sweeps (50, unless they are what grows), so that only the size determines the cost. `backward` is the whole
 backward pass of a rollout, recomputation included. Cases of one kind take turns, and each keeps its fastest repetition;
 all kernels are compiled before. A case whose states or gradients are not finite, whose robots fell, or which does not
 touch the floor with exactly the contacts that it should, ends the run without figures.
@@ -53,7 +53,7 @@ class Plan:
     )
     iterations: tuple[int, ...] = (3, 6, 12, 25, 50, 100, 200)  # with fewer not all of the feet stay on the floor
     steps: tuple[int, ...] = (10, 30, 100, 300, 1000, 3000, 10000)
-    memory_from: tuple[int, int] = (256, 300)  # environments, steps: below, a process's own noise is as large
+    memory_from: tuple[int, int] = (256, 300)  # environments, steps: smaller ones are lost in the noise of a process
     work: int = 2**13  # environment steps of a repetition, for one link, contact or robot
     repetitions: int = 5
 
@@ -82,7 +82,7 @@ class Case:
 
     @property
     def contacts(self) -> int:
-        """With which it must touch the floor."""
+        """How many it must have with the floor."""
         return {"laikago": 4, "chain": 0}.get(self.scene, self.size)
 
     def refuse(self, why: str) -> None:
@@ -154,7 +154,7 @@ class Run:
             self.case.refuse("a gradient is zero or not finite")
 
     def check(self) -> dict:
-        """What holds at the end of the rollout; refuses the case if that is not what was meant to be timed."""
+        """Facts about the end of the rollout; refuses the case if it is not what was to be timed."""
         q = self.last[0].double().numpy()
         if self.case.scene == "laikago" and (bad := throughput.stands(self.model, q)):
             self.case.refuse(bad)
@@ -215,7 +215,7 @@ def measure(wanted: list[Case], repetitions: int) -> list[dict]:
 
 
 def memory(plan: Plan) -> list[dict]:
-    """Peak memory of gradients, each in a process of its own."""
+    """Peak memory of gradients, each in its own process."""
     sizes = [("environments", n, n, MEMORY_STEPS) for n in plan.environments if n >= plan.memory_from[0]]
     sizes += [("steps", n, SMALL_BATCH, n) for n in plan.steps if n >= plan.memory_from[1]]
 

@@ -1,4 +1,4 @@
-"""What benchmarks/speed/peers.py tells of its results: tables, sentences, a plot."""
+"""The report of speed/peers.py: tables, sentences, a plot."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def sentences(peers: dict) -> list[str]:
 
 
 def short_table(peers: dict) -> str:
-    """One line an engine: speed at every batch, and the gradient of one robot."""
+    """One line per engine: speed at every batch, and the gradient of one robot."""
     batches = sorted({run["batch"] for peer in peers.values() for run in peer["runs"]})
     lines = []
     for peer in peers.values():
@@ -99,12 +99,12 @@ def _error(g: dict) -> str:
     noise = 2 * g["difference_noise"]
     if noise > 2 * UNRESOLVED:
         return "not resolved"
-    # closer than the differences themselves are known: they can say no more than that
+    # closer than the error of the differences: they cannot resolve more
     return f"below {noise:.0e}" if g["relative_error"] <= noise else f"{g['relative_error']:.0e}"
 
 
 def headline(peers: dict) -> str:
-    """Ours beside the fastest other engine that stands, at the largest batch that it ran."""
+    """Ours against the fastest other engine that stands, at every batch."""
     lines = []
     for batch in sorted({run["batch"] for run in peers.get("ours", {}).get("runs", [])}):
         rates = {}

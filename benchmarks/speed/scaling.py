@@ -7,14 +7,14 @@ import numpy as np
 from warp_articulated.model import WORLD, Body, JointType, Model, Shape, ShapeType, assemble
 
 LENGTH, MASS = 0.1, 0.2  # m, kg of one link of a chain
-RADIUS, LOAD = 0.05, 20.0  # m; kg on every sphere, so heavy that it rests well below what float32 can tell from zero
+RADIUS, LOAD = 0.05, 20.0  # m; kg on every sphere, heavy enough to rest at a depth that float32 resolves
 GAP = 0.15  # m between the centres of neighbours
 CFM, ERP, DT = 1e-2, 0.2, 1e-3  # the simulator's defaults
 DEPTH = CFM * LOAD * 9.81 * DT**2 / ERP  # m, at which a sphere rests
 
 
 def chain(links: int) -> Model:
-    """Rods on hinges about x and y in turn, hanging down, a little damped."""
+    """Rods on hinges about x and y in turn, hanging down, lightly damped."""
     rod = MASS * LENGTH**2 / 12
     bodies = [
         Body(
@@ -39,7 +39,7 @@ def feet(count: int) -> Model:
 
 
 def balls(count: int) -> Model:
-    """Free balls side by side: contacts that have nothing to do with each other, and as many links."""
+    """Free balls side by side: independent contacts, and as many links."""
     side = int(np.ceil(np.sqrt(count)))
     bodies = [
         Body(f"ball{i}", WORLD, f"root{i}", JointType.FREE, pos=_resting(GAP * (i % side), GAP * (i // side)),
@@ -65,7 +65,7 @@ def _resting(x: float, y: float) -> np.ndarray:
 
 
 def _on_floor(name: str, bodies: list[Body], spheres: list[tuple[int, np.ndarray]]) -> Model:
-    """Spheres (link, place) that touch nothing but the floor."""
+    """Spheres (link, place) that touch only the floor."""
     shapes = [Shape(ShapeType.SPHERE, link, np.array([RADIUS, 0, 0]), place) for link, place in spheres]
     pairs = [(i, len(shapes), 1.0, 0.0) for i in range(len(shapes))]
     return assemble(name, bodies, [*shapes, Shape(ShapeType.PLANE, WORLD, np.zeros(3))], pairs=pairs)

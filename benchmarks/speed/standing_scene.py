@@ -2,8 +2,8 @@
 
     python benchmarks/speed/standing_scene.py FOLDER
 
-The robot, its drives and its friction of 1 are those of throughput.py; it has to stand where our own
-float64 simulation puts it after half a second.
+The robot, its drives and its friction of 1 are those of throughput.py; it has to stand where our own float64
+simulation has it after half a second.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def numbers(model: Model) -> dict:
 
 
 def depths(model: Model, q: list[float]) -> np.ndarray:
-    """How deep each foot is below the ground, by our own kinematics, whatever engine the pose is from. Above: < 0."""
+    """Depth of each foot below the ground, by our own kinematics for any engine's pose. Above: < 0."""
     q = np.array([q])
     q[:, 3:7] /= np.linalg.norm(q[:, 3:7])
     found = []
@@ -79,7 +79,7 @@ def depths(model: Model, q: list[float]) -> np.ndarray:
 
 
 def toes_only(path: Path) -> str:
-    """The URDF without pictures and with the toes' collision shapes only."""
+    """The URDF without visual shapes and with the toes' collision shapes only."""
     tree = ET.parse(path)
     for link in tree.getroot().iter("link"):
         for tag in ("visual",) if link.get("name").endswith("_toe") else ("visual", "collision"):

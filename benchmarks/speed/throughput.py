@@ -30,7 +30,7 @@ from speed import startup
 from warp_articulated.model import Model
 
 DT, ITERATIONS, TOLERANCE = 1e-3, 50, 1e-5
-FORCED = -1.0  # tolerance 0 still stops at the bitwise fixed point; no change is below -1, so no sweep is left out
+FORCED = -1.0  # tolerance 0 still stops at the bitwise fixed point; no change is below -1, so all sweeps are made
 JITTER = 0.02  # rad
 MUJOCO_BATCH = 1024  # MuJoCo's threads take one environment after the other: its cost does not depend on the batch
 
@@ -229,7 +229,7 @@ def measure(cases: list[Case], repetitions: int) -> list[dict]:
 
 
 def row(case: Case, facts: dict) -> dict:
-    """What is written about a case, if its robots still stand on four feet."""
+    """The results of a case, if its robots still stand on four feet."""
     if facts["contacts"] != [4]:
         case.refuse(f"robots touch the ground with {facts['contacts']} contacts, not 4")
     names = ("engine", "solver", "dtype", "batch", "threads", "steps", "microseconds", "rate", "seconds")
@@ -300,7 +300,7 @@ def ratios(rows: list[dict]) -> dict:
 
 
 def common_batch(rows: list[dict]) -> int:
-    """The one that figures are quoted for: 4096, or the largest of a quick run."""
+    """The batch of the quoted figures: 4096, or the largest of a quick run."""
     batches = {r["batch"] for r in rows if r["engine"] != "MuJoCo"}
     return 4096 if 4096 in batches else max(batches)
 
@@ -339,7 +339,7 @@ def report(results: dict) -> dict[str, str]:
 
 
 def figures(results: dict) -> dict[str, str]:
-    """For sentences in the docs."""
+    """Single figures for the text of the docs."""
     rows = results["laikago"]
     early, forced = (our_row(rows, 4096, solver=solver)["microseconds"] for solver in ("early exit", "forced"))
     double = next(r["microseconds"] for r in rows if r["dtype"] == "float64" and r["solver"] == "early exit")
@@ -353,7 +353,7 @@ def figures(results: dict) -> dict[str, str]:
 
 
 def plot(results: dict, figure) -> None:
-    """Throughput against the batch, and the cost of a step beside MuJoCo's solvers."""
+    """Throughput against the batch, and the cost of a step next to MuJoCo's solvers."""
     left, right = figure.subplots(1, 2)
     rows = results["laikago"]
     for solver, color in (("early exit", "C0"), ("forced", "C1")):

@@ -68,7 +68,7 @@ def test_report_and_plot_need_the_json_file_only(tmp_path):
     assert (tmp_path / "plot.png").stat().st_size > 10_000
 
 
-def test_what_is_late_large_missing_or_wrong_gets_a_sentence_and_no_figures(tmp_path, monkeypatch):
+def test_what_is_late_large_missing_or_wrong_has_a_reason_and_no_figures(tmp_path, monkeypatch):
     started = []
 
     def run(method, steps, folder, seconds, robots):

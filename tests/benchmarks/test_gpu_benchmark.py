@@ -75,7 +75,7 @@ def test_work_is_counted_of_a_robot_on_four_feet(work):
     assert (few["sweeps"], many["sweeps"]) == (7, 50) and roofline.touching(work["rows"]) == 4
     assert work["state_numbers"] == 2 * (19 + 18) + 12
     assert few["sines"] == 2 * 12 and few["roots"] == 6 + 1  # twelve hinges; the root's Cholesky factor, a quaternion
-    # a sweep reads every entry of a 12 x 12 matrix, the impulse beside it, and more
+    # a sweep reads every entry of a 12 x 12 matrix, the impulse, and more
     per_sweep = (many["reads"] - few["reads"]) / 43
     assert 2 * 144 < per_sweep < 6 * 144
 
@@ -102,8 +102,13 @@ def results(work: dict, spills: int | None) -> dict:
     rows = [row | {"arch": arch, "spill_stores": spills, "spill_loads": spills} for arch in GPUS]
     twin = {"kernel": "rollout", "name": "laikago_feet", "dtype": "float32", "arch": 80, "same": True}
     both = {"both_ways": twin, "ptxas": "13.4.92"} if spills is not None else {"both_ways": None, "ptxas": None}
-    told = {"machine": {"warp-lang": "1"}, "nvrtc": "13.4", "ptxas_missing": "Spills are not known: why.", "work": work}
-    return json.loads(json.dumps({"rows": rows, **both, **told}))
+    facts = {
+        "machine": {"warp-lang": "1"},
+        "nvrtc": "13.4",
+        "ptxas_missing": "Spills are not known: why.",
+        "work": work,
+    }
+    return json.loads(json.dumps({"rows": rows, **both, **facts}))
 
 
 def test_report_marks_every_estimate(work):
@@ -124,7 +129,7 @@ def test_report_says_what_is_not_known():
 
 
 def script(path: Path, version: str) -> Path:
-    """A ptxas that refuses what the real one refuses, and tells spills."""
+    """A ptxas that refuses what the real one refuses, and reports spills."""
     path.write_text(
         f"""#!{sys.executable}
 import sys
@@ -174,7 +179,7 @@ def test_benchmark_runs_on_the_cpu(tmp_path, capsys):
     assert "| off | float32 | 12 |" in capsys.readouterr().out
 
 
-def test_without_a_gpu_nothing_is_written_but_a_sentence(tmp_path, monkeypatch, capsys):
+def test_without_a_gpu_no_file_is_written(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(gpu.wp, "get_cuda_device_count", lambda: 0)
     out = tmp_path / "gpu.json"
     assert gpu.main(["--out", str(out)]) == {} and not out.exists()
@@ -190,9 +195,9 @@ def test_figures_of_wrong_states_are_refused():
     assert "not finite" in batch.wrong(qs * float("nan"), gradient, cpu)
     assert "gradient is zero" in batch.wrong(qs, 0 * gradient, cpu)
     assert "heights" in batch.wrong(qs + 1.0, gradient, cpu)
-    assert "other than on the CPU" in batch.wrong(qs + 0.02, gradient, cpu)
+    assert "differently from the CPU" in batch.wrong(qs + 0.02, gradient, cpu)
     batch.sim.diverged = torch.tensor([3])
-    assert batch.wrong(qs, gradient, cpu) == "1 robots ran away"
+    assert batch.wrong(qs, gradient, cpu) == "1 robots diverged"
 
 
 def test_robots_of_a_larger_batch_get_the_same_actions():

@@ -31,7 +31,7 @@ def test_exact_gradients_are_those_of_the_exact_path(name):
         assert truth.gradient[x] == pytest.approx(expected, rel=1e-6, abs=1e-9), x
 
 
-def test_exact_answers_are_those_of_the_notes():
+def test_exact_answers_are_the_closed_forms():
     wall, drop = (cases.CASES[name].truth(cases.CASES[name]) for name in "WD")
     assert wall.gradient["y0"] == pytest.approx(-0.5) and wall.gradient["v0"] == pytest.approx(-0.5 * 1.5)
     speed, left = np.sqrt(2 * cases.G), 0.8 - np.sqrt(2 / cases.G)

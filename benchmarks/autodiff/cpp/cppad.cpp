@@ -2,7 +2,7 @@
 #include <iostream>
 #include <type_traits>
 
-// Debian has CppAD's headers in an R package only, where they lean on some names of their host.
+// Debian has CppAD's headers in an R package only, where they need some names of their host.
 #define Rcout std::cout
 #define CSKIP(...) __VA_ARGS__
 #define TMB_EXTERN

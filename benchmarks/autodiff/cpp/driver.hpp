@@ -92,7 +92,7 @@ inline void measure(const Problem& problem, Found (*method)(const Problem&)) {
     out.write(reinterpret_cast<const char*>(found.last.data()), 8 * found.last.size());
     out.write(reinterpret_cast<const char*>(found.gradient.data()), 8 * found.gradient.size());
     double forward = found.forward, backward = found.backward;
-    for (int k = 1; k < 5 && seconds() - start < 5.0; ++k) {  // as in autodiff_methods.py
+    for (int k = 1; k < 5 && seconds() - start < 5.0; ++k) {  // as in methods.py
         Found again = method(problem);
         forward = std::min(forward, again.forward), backward = std::min(backward, again.backward);
     }
