@@ -43,7 +43,7 @@ docs: $(VENV)/.installed-test  ## write docs/api.md from the docstrings, and wha
 	$(BIN)/python docs/make_benchmarks.py
 
 gradient-report: $(VENV)/.installed-test  ## check gradients of every parameter in every regime, write docs/gradient_report.md
-	$(BIN)/python benchmarks/gradient_report.py
+	$(BIN)/python benchmarks/gradients/gradient_report.py
 
 clean:  ## remove .venv, outputs and caches
 	rm -rf $(VENV) $(OUT) build dist *.egg-info .pytest_cache .ruff_cache .mypy_cache .hypothesis
@@ -59,7 +59,7 @@ $(BIN)/python:
 $(VENV)/.installed-base: extras :=
 $(VENV)/.installed-test: extras := [test,mjcf]
 $(VENV)/.installed-dev: extras := [dev]
-$(VENV)/.installed-bench: extras := [bench]
+$(VENV)/.installed-bench: extras := [bench,rl]
 $(VENV)/.installed-%: pyproject.toml constraints.txt | $(BIN)/python
 	@echo "==> installing warp-articulated$(extras) into $(VENV) (the first time takes some minutes)"
 	@$(PIP) -e '.$(extras)'

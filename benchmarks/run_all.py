@@ -1,10 +1,10 @@
 """All benchmarks, one after the other: `make bench` runs it with --quick, `make bench-full` without.
 
     python benchmarks/run_all.py --quick          # small sizes, written to out/bench
-    python benchmarks/run_all.py                  # hours; replaces what stands in benchmarks/results
+    python benchmarks/run_all.py                  # hours; replaces benchmarks/results
     python benchmarks/run_all.py --only growth crowd
 
-Close other programs first: every figure here is a time. One that fails does not stop the others.
+Close other programs first: most figures are times. A benchmark that fails does not stop the others.
 """
 
 from __future__ import annotations
@@ -13,27 +13,27 @@ import argparse
 import subprocess
 import sys
 import time
-from pathlib import Path
 
-from machine import progress, table
+from lib.machine import progress, script, table
 
-HERE = Path(__file__).resolve().parent
 BENCHMARKS = (
     "throughput", "gradient", "autodiff", "crowd", "checkpoints", "growth", "peers", "scoreboard", "gpu_resources",
     "gpu", "render", "usd_export", "applications", "transfer", "learning",
 )  # fmt: skip
-ARGUMENTS = {"gpu": {True: ["--device", "cpu"], False: []}}  # here only whether it works; there it needs a GPU
+ARGUMENTS = {
+    "gpu": {True: ["--device", "cpu"], False: []}
+}  # a quick run shows whether it works; a full one needs a GPU
 
 
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true", help="small sizes, for a look")
+    parser.add_argument("--quick", action="store_true", help="small sizes, a first look")
     parser.add_argument("--only", nargs="+", choices=BENCHMARKS, default=BENCHMARKS)
     options = parser.parse_args(arguments)
     lines, failed = [], 0
     for name in options.only:
         progress(f"== {name}")
-        command = [sys.executable, str(HERE / f"{name}.py"), *["--quick"] * options.quick]
+        command = [sys.executable, str(script(name)), *["--quick"] * options.quick]
         command += ARGUMENTS.get(name, {}).get(options.quick, [])
         start = time.perf_counter()
         code = subprocess.run(command).returncode

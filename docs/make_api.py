@@ -15,7 +15,6 @@ import sys
 from collections.abc import Iterator
 
 from api_source import (
-    PACKAGE,
     ROOT,
     Definition,
     Members,
@@ -24,10 +23,11 @@ from api_source import (
     define,
     members,
     parameters_of,
-    parsed,
     public_names,
     signature,
 )
+
+from warp_articulated.device.parameters import PARAMETERS
 
 PAGE = ROOT / "docs" / "api.md"
 
@@ -54,31 +54,6 @@ SECTIONS: dict[str, tuple[str, ...]] = {
     ),
 }
 LATER = "More"
-
-# parameter: unit and meaning; shapes come from device/parameters.py
-PARAMETERS: dict[str, tuple[str, str]] = {
-    "gravity": ("m/s²", "acceleration of free fall, world axes"),
-    "mass": ("kg", "of each link"),
-    "com": ("m", "centre of mass in the link's frame"),
-    "inertia": ("kg m²", "about the centre of mass, in the link's axes; symmetric"),
-    "joint_pos": ("m", "origin of the joint in the parent link's frame"),
-    "joint_quat": ("1", "orientation of the joint in the parent link's frame, xyzw, of unit length"),
-    "armature": ("kg m² or kg", "rotor inertia seen at the joint"),
-    "damping": ("N m s/rad or N s/m", "viscous friction of the joint"),
-    "stiffness": ("N m/rad or N/m", "spring of the joint, about `model.spring_ref`"),
-    "frictionloss": ("N m or N", "dry friction of the joint"),
-    "lower": ("rad or m", "joint limit; -inf: none"),
-    "upper": ("rad or m", "joint limit; inf: none"),
-    "kp": ("N m/rad or N/m", "position gain of a drive"),
-    "kd": ("N m s/rad or N s/m", "velocity gain of a drive"),
-    "effort_limit": ("N m or N", "largest force of a drive; inf: none"),
-    "friction": ("1", "Coulomb coefficient of a collision pair, of both shapes together"),
-    "restitution": ("1", "share of the approach speed that a collision pair gives back"),
-    "shape_pos": ("m", "origin of a shape in its link's frame"),
-    "shape_size": ("m", "see `ShapeType`; unused entries are zero"),
-    "erp": ("1", "share of a penetration or limit violation that is removed per step"),
-    "cfm": ("1/kg", "compliance of contact normals and joint limits"),
-}
 
 
 def sections() -> Iterator[tuple[str, list[Definition]]]:
@@ -182,22 +157,11 @@ def describe_attributes(found: Members, owner: str) -> Iterator[str]:
         yield "Attributes:\n\n" + "\n".join(lines)
 
 
-def parameter_shapes() -> dict[str, str]:
-    """name -> shape per environment, from the table in parameters.py."""
-    tree, _ = parsed(PACKAGE / "device" / "parameters.py")
-    for node in tree.body:
-        if isinstance(node, ast.AnnAssign) and ast.unparse(node.target) == "SHAPES" and node.value is not None:
-            shapes = ast.literal_eval(node.value)
-            return {name: ", ".join(map(str, shape)) for name, shape in shapes.items()}
-    raise LookupError("warp_articulated/device/parameters.py has no SHAPES.")
-
-
 def describe_parameters() -> str:
-    shapes = parameter_shapes()
-    if set(shapes) != set(PARAMETERS):
-        differing = ", ".join(sorted(set(shapes) ^ set(PARAMETERS)))
-        raise LookupError(f"docs/make_api.py and warp_articulated/device/parameters.py differ in: {differing}.")
-    rows = [(f"`{name}`", f"(num_envs, {shape})", *PARAMETERS[name]) for name, shape in shapes.items()]
+    rows = [
+        (f"`{name}`", f"(num_envs, {', '.join(map(str, row.shape))})", row.unit, row.meaning)
+        for name, row in PARAMETERS.items()
+    ]
     return "\n\n".join(
         [
             "### Physical parameters",

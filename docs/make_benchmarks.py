@@ -1,8 +1,8 @@
 """Write what the benchmarks measured into README and docs: `python docs/make_benchmarks.py`.
 
-A page says where: between `<!-- throughput.table -->` and `<!-- end -->` stands the fragment "table" that
-benchmarks/throughput.py makes of benchmarks/results/throughput.json, and nothing that a hand wrote. The pages then show
-what the JSON says; tests/test_benchmark_docs.py checks that they do.
+A page says where: between `<!-- throughput.table -->` and `<!-- end -->` is the fragment "table" that
+benchmarks/speed/throughput.py makes of benchmarks/results/throughput.json. The pages then show what the JSON says;
+tests/docs/test_benchmark_docs.py checks that they do.
 """
 
 from __future__ import annotations
@@ -14,8 +14,11 @@ import sys
 from functools import cache
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parent.parent
-BENCHMARKS = ROOT / "benchmarks"
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "benchmarks"))
+
+from lib import machine
+
+ROOT = machine.ROOT
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 FRAGMENT = re.compile(r"<!-- (\w+)\.(\w+) -->(.*?)<!-- end -->", re.DOTALL)
 
@@ -23,12 +26,10 @@ FRAGMENT = re.compile(r"<!-- (\w+)\.(\w+) -->(.*?)<!-- end -->", re.DOTALL)
 @cache
 def fragments(benchmark: str) -> dict[str, str]:
     """By name: the tables and sentences that the benchmark prints, and single figures for use inside a sentence."""
-    if str(BENCHMARKS) not in sys.path:
-        sys.path.insert(0, str(BENCHMARKS))
-    path = BENCHMARKS / "results" / f"{benchmark}.json"
+    path, script = machine.RESULTS / f"{benchmark}.json", machine.script(benchmark)
     if not path.exists():
-        raise SystemExit(f"{path.relative_to(ROOT)} is missing: run `python benchmarks/{benchmark}.py` first.")
-    module = importlib.import_module(benchmark)
+        raise SystemExit(f"{path.relative_to(ROOT)} is missing: run `python {script.relative_to(ROOT)}` first.")
+    module = importlib.import_module(f"{script.parent.name}.{benchmark}")
     results = json.loads(path.read_text("utf-8"))
     figures = getattr(module, "figures", lambda _: {})
     return {**module.report(results), **figures(results)}
@@ -41,7 +42,7 @@ def fill(text: str) -> str:
         benchmark, name, old = match.groups()
         found = fragments(benchmark)
         if name not in found:
-            raise SystemExit(f"benchmarks/{benchmark}.py has no fragment {name}; it has {', '.join(found)}.")
+            raise SystemExit(f"The benchmark {benchmark} has no fragment {name}; it has {', '.join(found)}.")
         # a table has lines of its own, a figure stands inside a sentence
         space = "\n\n" if old.startswith("\n") or "\n" in found[name] else ""
         return f"<!-- {benchmark}.{name} -->{space}{found[name]}{space}<!-- end -->"

@@ -3,9 +3,9 @@
 import json
 import shutil
 
-import autodiff
-import checkpoints
 import numpy as np
+
+from autodiff import autodiff, checkpoints
 
 
 def test_methods_compute_what_ours_does(tmp_path):
@@ -47,7 +47,7 @@ def test_what_would_take_too_long_or_too_much_is_not_started():
     assert autodiff.forecast("CppAD", 4000, rows, 420) == "takes more than 16 GB"
 
 
-def test_a_program_that_ends_for_want_of_memory_is_told_from_others():
+def test_running_out_of_memory_is_distinguished_from_other_failures():
     assert autodiff.failure("terminate called\n  what():  std::bad_alloc\n") == "takes more than 16 GB"
     assert autodiff.failure("Traceback\nValueError: a contact jams.\n") == "ValueError: a contact jams"
     assert "killed" in autodiff.failure("")

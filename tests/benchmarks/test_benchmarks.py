@@ -1,18 +1,18 @@
 """The benchmarks run, and refuse to time what is not valid. No timing is asserted."""
 
 import json
+import re
 from dataclasses import replace
+from pathlib import Path
 
-import gradient
-import machine
 import mujoco
-import mujoco_twin
 import numpy as np
 import pytest
-import render
-import reporting
-import throughput
-import usd_export
+
+import run_all
+from lib import machine, mujoco_twin, reporting
+from output import render, usd_export
+from speed import gradient, throughput
 
 
 @pytest.fixture(scope="module")
@@ -140,5 +140,12 @@ def test_committed_pictures_and_exports_are_reported():
 
 @pytest.mark.parametrize("benchmark", [throughput, gradient, render, usd_export], ids=lambda module: module.__name__)
 def test_committed_results_are_drawn(benchmark, tmp_path):
-    reporting.draw(committed(benchmark.__name__), benchmark.plot, tmp_path / "plot.png")
+    reporting.draw(committed(Path(benchmark.__file__).stem), benchmark.plot, tmp_path / "plot.png")
     assert (tmp_path / "plot.png").stat().st_size > 10_000
+
+
+def test_readme_lists_every_command_and_result():
+    text = (machine.BENCHMARKS / "README.md").read_text("utf-8")
+    scripts = re.findall(r"`python (benchmarks/\S+\.py)`", text)
+    assert {machine.script(name) for name in run_all.BENCHMARKS} == {machine.ROOT / path for path in scripts}
+    assert all(f"`{path.name}`" in text for path in machine.RESULTS.glob("*.json"))

@@ -3,12 +3,10 @@
 import json
 import shutil
 
-import autodiff
-import autodiff_methods
-import cpp_drivers
-import crowd
 import numpy as np
 import pytest
+
+from autodiff import autodiff, cpp_drivers, crowd, methods
 
 
 def program_or_skip(method):
@@ -23,14 +21,14 @@ def program_or_skip(method):
 @pytest.fixture(scope="module")
 def ours():
     """Last states and gradient of two robots and three steps."""
-    _, last, gradient = autodiff_methods.run_ours(autodiff_methods.Problem(2), 3, "ours")
+    _, last, gradient = methods.run_ours(methods.Problem(2), 3, "ours")
     return np.concatenate([last, gradient])
 
 
 @pytest.mark.parametrize("method", ["C++ doubles", "ADOL-C", "Ceres jets"])
 def test_two_robots_in_cpp_do_what_ours_do(method, ours, tmp_path):
     program_or_skip(method)
-    problem = autodiff_methods.Problem(2)
+    problem = methods.Problem(2)
     problem.write(tmp_path / "model")
     figures, found = autodiff.run(method, 3, tmp_path, 60, robots=2)
     assert found is not None, figures
@@ -42,7 +40,7 @@ def test_two_robots_in_cpp_do_what_ours_do(method, ours, tmp_path):
 
 def test_a_cpp_program_that_gets_no_memory_says_so(tmp_path, monkeypatch):
     program_or_skip("Ceres jets")
-    autodiff_methods.Problem(2).write(tmp_path / "model")
+    methods.Problem(2).write(tmp_path / "model")
     monkeypatch.setattr(autodiff, "MEMORY_GB", 1)
     figures, found = autodiff.run("Ceres jets", 100_000, tmp_path, 60, robots=2)  # 3 GB of Jacobians
     assert found is None and figures["refused"] == "takes more than 1 GB"
@@ -70,7 +68,7 @@ def test_report_and_plot_need_the_json_file_only(tmp_path):
     assert (tmp_path / "plot.png").stat().st_size > 10_000
 
 
-def test_what_is_late_large_missing_or_wrong_gets_a_sentence_and_no_figures(tmp_path, monkeypatch):
+def test_what_is_late_large_missing_or_wrong_has_a_reason_and_no_figures(tmp_path, monkeypatch):
     started = []
 
     def run(method, steps, folder, seconds, robots):

@@ -6,14 +6,12 @@ import sys
 from pathlib import Path
 from types import SimpleNamespace
 
-import gpu
-import gpu_occupancy
-import gpu_resources
-import gpu_roofline
 import numpy as np
 import pytest
 import torch
-from gpu_occupancy import GPUS, best_block, occupancy, resident_threads, resident_warps
+
+from gpu import gpu, gpu_resources, occupancy, roofline
+from gpu.occupancy import GPUS, best_block, resident_threads, resident_warps
 
 # As CUDA's occupancy calculator (cuda_occupancy.h of the toolkit 13.4) says, for kernels without shared memory
 WARPS = [
@@ -40,7 +38,8 @@ def test_resident_warps_are_those_of_the_occupancy_calculator(arch, registers, b
 
 
 def test_occupancy_is_the_share_of_the_warps_that_fit():
-    assert occupancy(80, 255, 256) == 0.125 and occupancy(80, 32, 256) == 1.0 and occupancy(86, 255, 64) == 8 / 48
+    assert occupancy.occupancy(80, 255, 256) == 0.125 and occupancy.occupancy(80, 32, 256) == 1.0
+    assert occupancy.occupancy(86, 255, 64) == 8 / 48
     assert resident_threads(80, 160, 64) == 108 * 12 * 32
     assert best_block(80, 160) == 32  # as good as 64 and 128, and smaller; 256 loses a third
     assert best_block(86, 32) == 128  # blocks of 32 and 64 meet the limit of 16 blocks
@@ -55,10 +54,10 @@ def test_peaks_are_the_published_ones():
 
 
 def test_stack_is_reserved_for_all_threads_that_could_be_resident():
-    assert gpu_occupancy.reserved_gb(86, 100_000) == pytest.approx(82 * 1536 * 1e5 / 1e9)
+    assert occupancy.reserved_gb(86, 100_000) == pytest.approx(82 * 1536 * 1e5 / 1e9)
     row = {"kernel": "rollout", "name": "n", "dtype": "float32", "arch": 86, "registers": 255, "stack": 400_000}
-    assert "do not expect to launch there" in gpu_occupancy.summary([row])
-    assert "fits into the memory" in gpu_occupancy.summary([row | {"stack": 40_000}])
+    assert "do not expect to launch there" in occupancy.summary([row])
+    assert "fits into the memory" in occupancy.summary([row | {"stack": 40_000}])
 
 
 # -- roofline
@@ -68,15 +67,15 @@ def test_stack_is_reserved_for_all_threads_that_could_be_resident():
 def work() -> dict:
     if shutil.which("g++") is None:
         pytest.skip("there is no g++")
-    return json.loads(json.dumps(gpu_roofline.count_work()))
+    return json.loads(json.dumps(roofline.count_work()))
 
 
 def test_work_is_counted_of_a_robot_on_four_feet(work):
     few, many = work["rows"]
-    assert (few["sweeps"], many["sweeps"]) == (7, 50) and gpu_roofline.touching(work["rows"]) == 4
+    assert (few["sweeps"], many["sweeps"]) == (7, 50) and roofline.touching(work["rows"]) == 4
     assert work["state_numbers"] == 2 * (19 + 18) + 12
     assert few["sines"] == 2 * 12 and few["roots"] == 6 + 1  # twelve hinges; the root's Cholesky factor, a quaternion
-    # a sweep reads every entry of a 12 x 12 matrix, the impulse beside it, and more
+    # a sweep reads every entry of a 12 x 12 matrix, the impulse, and more
     per_sweep = (many["reads"] - few["reads"]) / 43
     assert 2 * 144 < per_sweep < 6 * 144
 
@@ -84,10 +83,10 @@ def test_work_is_counted_of_a_robot_on_four_feet(work):
 def test_estimates_follow_from_work_and_hardware(work):
     row, numbers = work["rows"][0], work["state_numbers"]
     for arch, gpu_ in GPUS.items():
-        low, high = gpu_roofline.bounds(arch, "float32", row, numbers)
+        low, high = roofline.bounds(arch, "float32", row, numbers)
         assert low == pytest.approx(1e9 * gpu_.bandwidth / (4 * (numbers + row["reads"] + row["writes"])))
-        assert high == pytest.approx(gpu_.peak("float32") / gpu_roofline.operations(row)) and low < high
-        slower = gpu_roofline.bounds(arch, "float64", row, numbers)
+        assert high == pytest.approx(gpu_.peak("float32") / roofline.operations(row)) and low < high
+        slower = roofline.bounds(arch, "float64", row, numbers)
         assert slower[0] <= low and slower[1] < high
 
 
@@ -95,7 +94,7 @@ def test_three_feet_are_not_taken_for_four():
     def rows(contacts):
         return [{"sweeps": n, "multiplies": 9000 + n * (9 * contacts**2 + 6 * contacts)} for n in (7, 50)]
 
-    assert [gpu_roofline.touching(rows(n)) for n in range(5)] == [0, 1, 2, 3, 4]
+    assert [roofline.touching(rows(n)) for n in range(5)] == [0, 1, 2, 3, 4]
 
 
 def results(work: dict, spills: int | None) -> dict:
@@ -103,16 +102,21 @@ def results(work: dict, spills: int | None) -> dict:
     rows = [row | {"arch": arch, "spill_stores": spills, "spill_loads": spills} for arch in GPUS]
     twin = {"kernel": "rollout", "name": "laikago_feet", "dtype": "float32", "arch": 80, "same": True}
     both = {"both_ways": twin, "ptxas": "13.4.92"} if spills is not None else {"both_ways": None, "ptxas": None}
-    told = {"machine": {"warp-lang": "1"}, "nvrtc": "13.4", "ptxas_missing": "Spills are not known: why.", "work": work}
-    return json.loads(json.dumps({"rows": rows, **both, **told}))
+    facts = {
+        "machine": {"warp-lang": "1"},
+        "nvrtc": "13.4",
+        "ptxas_missing": "Spills are not known: why.",
+        "work": work,
+    }
+    return json.loads(json.dumps({"rows": rows, **both, **facts}))
 
 
 def test_report_marks_every_estimate(work):
     fragments = gpu_resources.report(results(work, 48))
     assert set(fragments) == {"resources", "occupancy", "roofline", "notes"}
     assert "48 / 48" in fragments["resources"] and "48 bytes, are spilled by rollout" in fragments["notes"]
-    assert fragments["roofline"].startswith(gpu_roofline.MARK) and "(not measured)" in fragments["roofline"]
-    assert gpu_roofline.MARK in fragments["notes"] and "Computed, not measured" in fragments["notes"]
+    assert fragments["roofline"].startswith(roofline.MARK) and "(not measured)" in fragments["roofline"]
+    assert roofline.MARK in fragments["notes"] and "Computed, not measured" in fragments["notes"]
 
 
 def test_report_says_what_is_not_known():
@@ -125,7 +129,7 @@ def test_report_says_what_is_not_known():
 
 
 def script(path: Path, version: str) -> Path:
-    """A ptxas that refuses what the real one refuses, and tells spills."""
+    """A ptxas that refuses what the real one refuses, and reports spills."""
     path.write_text(
         f"""#!{sys.executable}
 import sys
@@ -175,7 +179,7 @@ def test_benchmark_runs_on_the_cpu(tmp_path, capsys):
     assert "| off | float32 | 12 |" in capsys.readouterr().out
 
 
-def test_without_a_gpu_nothing_is_written_but_a_sentence(tmp_path, monkeypatch, capsys):
+def test_without_a_gpu_no_file_is_written(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(gpu.wp, "get_cuda_device_count", lambda: 0)
     out = tmp_path / "gpu.json"
     assert gpu.main(["--out", str(out)]) == {} and not out.exists()
@@ -191,9 +195,9 @@ def test_figures_of_wrong_states_are_refused():
     assert "not finite" in batch.wrong(qs * float("nan"), gradient, cpu)
     assert "gradient is zero" in batch.wrong(qs, 0 * gradient, cpu)
     assert "heights" in batch.wrong(qs + 1.0, gradient, cpu)
-    assert "other than on the CPU" in batch.wrong(qs + 0.02, gradient, cpu)
+    assert "differently from the CPU" in batch.wrong(qs + 0.02, gradient, cpu)
     batch.sim.diverged = torch.tensor([3])
-    assert batch.wrong(qs, gradient, cpu) == "1 robots ran away"
+    assert batch.wrong(qs, gradient, cpu) == "1 robots diverged"
 
 
 def test_robots_of_a_larger_batch_get_the_same_actions():

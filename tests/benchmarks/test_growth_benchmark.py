@@ -3,13 +3,11 @@
 import json
 from dataclasses import replace
 
-import growth
-import growth_report
 import numpy as np
 import pytest
-import reporting
-import scaling
 
+from lib import reporting
+from speed import growth, growth_report, scaling
 from warp_articulated.geometry.kinematics import batch_body_poses
 
 LAIKAGO = growth.Case("steps", "laikago", 4, "laikago", 2, 4)
@@ -112,7 +110,7 @@ def test_exponents_are_those_of_the_rows():
     assert "| steps | Laikago | memory | 100 to 1,000 | 1.00 | 1.00 |" in text["summary"]
 
 
-def test_a_curve_that_bends_tells_where_it_leads():
+def test_a_bent_curve_has_the_exponent_of_its_larger_sizes():
     sizes = [1, 2, 4, 8, 16, 32, 64]
     curve = growth_report.Curve("contacts", "feet", "forward", sizes, [20.0 + n**2 for n in sizes])
     assert curve.exponent < 1.5 < curve.tail < 2.0

@@ -1,8 +1,9 @@
-"""The tables of benchmarks/learning.py, from runs that were made up."""
+"""The tables of benchmarks/learning/learning.py, from runs that were made up."""
 
 import pytest
-from learning_experiments import EXPERIMENTS
-from learning_report import report
+
+from learning.experiments import EXPERIMENTS
+from learning.report import report
 
 
 def run(name, seed, *points):

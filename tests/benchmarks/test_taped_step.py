@@ -1,11 +1,11 @@
-"""The step for Warp's own tape (benchmarks/taped_step.py) is our simulator's step, and so is its gradient."""
+"""The step for Warp's own tape (benchmarks/autodiff/taped_step.py) is our simulator's step, and so is its gradient."""
 
 import numpy as np
 import pytest
 import torch
-from taped_step import TapedRollout
 
 import warp_articulated as wa
+from autodiff.taped_step import TapedRollout
 
 STEPS = 5
 

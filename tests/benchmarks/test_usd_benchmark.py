@@ -1,9 +1,9 @@
 """The benchmark of USD exports runs, and refuses a file that does not hold the poses. No timing is asserted."""
 
 import pytest
-import usd_export
-import usd_newton
 from every_joint import machine
+
+from output import usd_export, usd_newton
 
 
 @pytest.mark.slow
@@ -14,7 +14,7 @@ def test_benchmark_measures_both_layouts(tmp_path):
     assert {p.name for p in tmp_path.iterdir()} == {"usd.json", "usd.png"}
 
 
-def test_another_model_in_newton_is_not_passed_over():
+def test_another_model_in_newton_is_noticed():
     model = machine()
     with pytest.raises(SystemExit, match="which are not ours"):
         usd_newton._compare("machine", model, {"bodies": {"/World/env_0/tower": {}}}, model.q0[None])

@@ -52,9 +52,9 @@ def test_signatures_name_all_arguments_and_defaults(page, name):
 
 
 def test_every_parameter_is_explained(page):
-    from warp_articulated.device.parameters import SHAPES
+    from warp_articulated.device.parameters import PARAMETERS
 
-    for name in SHAPES:
+    for name in PARAMETERS:
         assert re.search(rf"^\| `{name}` \| \(num_envs, .+\) \| .+ \| .+ \|$", page, re.MULTILINE)
 
 

@@ -48,7 +48,7 @@ def test_a_changed_figure_is_noticed():
     assert filled != page and make_benchmarks.fill(filled) == filled
     with pytest.raises(SystemExit, match=r"has no fragment nothing; it has "):
         make_benchmarks.fill("<!-- throughput.nothing -->1<!-- end -->")
-    with pytest.raises(SystemExit, match=r"results/startup.json is missing: run `python benchmarks/startup.py` first"):
+    with pytest.raises(SystemExit, match=r"startup.json is missing: run `python benchmarks/speed/startup.py` first"):
         make_benchmarks.fill("<!-- startup.table -->1<!-- end -->")
 
 

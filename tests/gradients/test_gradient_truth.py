@@ -1,4 +1,4 @@
-"""Gradients in cases with a known answer (benchmarks/gradient_truth.py), and the report of their errors.
+"""Gradients in cases with a known answer (benchmarks/gradients/gradient_truth.py), and the report of their errors.
 
 Everything in float64 and in two models, whose kernels are most of the time that this takes.
 """
@@ -6,12 +6,12 @@ Everything in float64 and in two models, whose kernels are most of the time that
 import json
 from functools import cache
 
-import gradient_report
-import gradient_truth
 import numpy as np
 import pytest
 import torch
-from gradient_truth import SELF, TRUE, Bench
+
+from gradients import gradient_report, gradient_truth
+from gradients.gradient_truth import SELF, TRUE, Bench
 
 
 @cache
@@ -129,7 +129,7 @@ def test_report_of_a_few_steps_is_written_and_has_small_errors(tmp_path, capsys)
     text = (tmp_path / "gradient_report.md").read_text("utf-8")
     results = json.loads((tmp_path / "gradient_report.json").read_text("utf-8"))
     assert capsys.readouterr().out.strip() == text.strip()
-    assert "python benchmarks/gradient_report.py" in text.splitlines()[0]
+    assert "python benchmarks/gradients/gradient_report.py" in text.splitlines()[0]
     assert str(tmp_path) not in text and len(results["truth"]) == 4
     rows = results["errors"]
     assert len(rows) == 2 * 2 * len(gradient_report.INPUTS)

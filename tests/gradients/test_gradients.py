@@ -24,7 +24,7 @@ from gradient_zoo import (
     zoo_states,
 )
 
-from warp_articulated.device.parameters import SHAPES as PARAMETERS
+from warp_articulated.device.parameters import PARAMETERS
 from warp_articulated.model import NV, WORLD, Body, Drive, DriveType, JointType, Shape, ShapeType, assemble
 
 EVERYTHING = ["q", "qd", "u", *PARAMETERS]

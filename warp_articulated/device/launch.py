@@ -21,7 +21,7 @@ import warp as wp
 from . import checks
 
 SUBNORMAL, ONE = np.float32(1e-39), np.float32(1.0)
-BLOCK_DIM = 64  # threads of a CUDA block: no other size holds more environments at once (benchmarks/gpu_resources.py)
+BLOCK_DIM = 64  # threads of a CUDA block: no other size holds more environments at once (benchmarks/gpu)
 
 
 @dataclass

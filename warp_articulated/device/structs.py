@@ -158,7 +158,7 @@ def inner_contiguous(value: torch.Tensor, inner: int) -> torch.Tensor:
 
 
 def rotation_matrices(quat: torch.Tensor) -> torch.Tensor:
-    """(num_envs, ..., 4) quaternions xyzw to (num_envs, ..., 3, 3); a value that all environments share stays shared."""
+    """(num_envs, ..., 4) quaternions xyzw to (num_envs, ..., 3, 3); what all environments share stays shared."""
     shared = quat.stride(0) == 0
     matrices = quat_to_matrix(quat[:1] if shared else quat)
     return matrices.expand(quat.shape[0], *matrices.shape[1:])

@@ -1,0 +1,1 @@
+"""Other simulators, each wrapped once for both comparisons; registry.py lists them."""
