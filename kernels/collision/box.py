@@ -351,8 +351,6 @@ def make_box(g):
         return pose_bar(x, phia, vec3(-bar.z, half_bar, real(0.0))), pose_bar(bar.p - x, phib, size)
 
     return SimpleNamespace(
-        sphere_box=SimpleNamespace(point=sphere_box_point, adjoint=sphere_box_adjoint, candidates=1),
-        capsule_box=SimpleNamespace(
-            mode=capsule_box_mode, point=capsule_box_point, adjoint=capsule_box_adjoint, candidates=2
-        ),
+        sphere_box=SimpleNamespace(point=sphere_box_point, adjoint=sphere_box_adjoint),
+        capsule_box=SimpleNamespace(mode=capsule_box_mode, point=capsule_box_point, adjoint=capsule_box_adjoint),
     )

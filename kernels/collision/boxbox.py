@@ -257,6 +257,4 @@ def make_boxbox(g):
         flipped.z = bar.z
         return face_adjoint(mode, slot, a, b, flipped)
 
-    return SimpleNamespace(
-        box_box=SimpleNamespace(mode=boxes_mode, point=boxes_point, adjoint=boxes_adjoint, candidates=8)
-    )
+    return SimpleNamespace(box_box=SimpleNamespace(mode=boxes_mode, point=boxes_point, adjoint=boxes_adjoint))

@@ -5,9 +5,9 @@ a) and z (gap, negative: penetration). A candidate is one of the points that a p
     mode(a, b)                          result of a search that its points share; -1: apart. 0 if nothing is searched
     point(feature, a, b) -> p, n, z     feature = 16 mode + candidate; z > 0 if there is no such point
     adjoint(feature, a, b, bar)         bar: PointBar; returns the PoseBars of a and b
-    candidates                          number of points; of a mesh, one per corner
-The adjoint takes the branches that `feature` names, so it cannot disagree with the forward step. To add a pair, write
-its functions and add it to `make_pairs`.
+The adjoint takes the branches that `feature` names, so it cannot disagree with the forward step. The number of
+candidates is in SLOTS (model/pairs.py); a mesh has one per corner. To add a pair, write its functions, add it to
+`make_pairs` and to SLOTS.
 """
 
 from functools import cache
@@ -15,6 +15,7 @@ from functools import cache
 import warp as wp
 
 from ...model import ShapeType
+from ...model.pairs import SLOTS
 from ..types import exports
 from .box import make_box
 from .boxbox import make_boxbox
@@ -79,14 +80,14 @@ def make_choice(real, kinds):
 
     choice = exports(mode, point, adjoint, candidates)
     for types in kinds:
-        choice = _or(g, wp.constant(kind_of(*types)), make_pairs(real)[types], choice)
+        choice = _or(g, types, make_pairs(real)[types], choice)
     return choice
 
 
-def _or(g, this_kind, pair, others):
+def _or(g, types, pair, others):
     """The functions of `pair` if the kind is this one, those of the others if not."""
     Pose, PointBar = g.Pose, g.PointBar
-    count = wp.constant(pair.candidates)
+    this_kind, count = wp.constant(kind_of(*types)), wp.constant(SLOTS[types])
 
     @wp.func
     def point(kind: int, feature: int, a: Pose, b: Pose):

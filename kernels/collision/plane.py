@@ -155,9 +155,9 @@ def make_plane(g):
         return pose_bar(c_bar, phi, size), B
 
     return SimpleNamespace(
-        sphere_plane=SimpleNamespace(point=sphere_point, adjoint=sphere_adjoint, candidates=1),
-        capsule_plane=SimpleNamespace(point=capsule_point, adjoint=capsule_adjoint, candidates=2),
-        box_plane=SimpleNamespace(point=box_point, adjoint=box_adjoint, candidates=8),
-        cylinder_plane=SimpleNamespace(point=cylinder_point, adjoint=cylinder_adjoint, candidates=5),
-        mesh_plane=SimpleNamespace(point=mesh_point, adjoint=mesh_adjoint, candidates=1),
+        sphere_plane=SimpleNamespace(point=sphere_point, adjoint=sphere_adjoint),
+        capsule_plane=SimpleNamespace(point=capsule_point, adjoint=capsule_adjoint),
+        box_plane=SimpleNamespace(point=box_point, adjoint=box_adjoint),
+        cylinder_plane=SimpleNamespace(point=cylinder_point, adjoint=cylinder_adjoint),
+        mesh_plane=SimpleNamespace(point=mesh_point, adjoint=mesh_adjoint),
     )

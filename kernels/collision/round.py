@@ -221,9 +221,7 @@ def make_round(g):
         return A, pose_bar(cb_bar - d_bar, wp.cross(ub, ub_bar + cb_bar * t), vec3(rb_bar, hb_bar, o))
 
     return SimpleNamespace(
-        sphere_sphere=SimpleNamespace(point=spheres_point, adjoint=spheres_adjoint, candidates=1),
-        sphere_capsule=SimpleNamespace(point=sphere_capsule_point, adjoint=sphere_capsule_adjoint, candidates=1),
-        capsule_capsule=SimpleNamespace(
-            mode=capsules_mode, point=capsules_point, adjoint=capsules_adjoint, candidates=2
-        ),
+        sphere_sphere=SimpleNamespace(point=spheres_point, adjoint=spheres_adjoint),
+        sphere_capsule=SimpleNamespace(point=sphere_capsule_point, adjoint=sphere_capsule_adjoint),
+        capsule_capsule=SimpleNamespace(mode=capsules_mode, point=capsules_point, adjoint=capsules_adjoint),
     )

@@ -12,10 +12,9 @@ from warp_articulated.kernels.collision.pose import make_pose
 from warp_articulated.kernels.types import make_arguments
 
 from warp_articulated.model import ShapeType
+from warp_articulated.model.pairs import SLOTS
 
-CANDIDATES = {
-    f"{a.name}_{b.name}".lower(): pair.candidates for (a, b), pair in make_pairs(wp.float64).items()
-}  # of a mesh, one corner
+CANDIDATES = {f"{a.name}_{b.name}".lower(): 1 if a == ShapeType.MESH else count for (a, b), count in SLOTS.items()}
 KINDS = list(CANDIDATES)
 OPTIONS = {"enable_backward": False, "max_unroll": 1}
 

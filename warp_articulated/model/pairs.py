@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 
-if TYPE_CHECKING:
-    from .description import Body, Shape
+from .description import Body, Shape, ShapeType
 
-# Largest number of contact points of a pair of shape types (model.ShapeType). Pairs not listed are not supported.
-SPHERE, CAPSULE, BOX, CYLINDER, MESH, PLANE = range(6)
+# Largest number of contact points of a pair of shape types; kernels/collision/pairs.py has their geometry. Pairs that
+# are not listed are not supported.
+SPHERE, CAPSULE, BOX, CYLINDER, MESH, PLANE = ShapeType
 SLOTS = {
     (SPHERE, PLANE): 1, (CAPSULE, PLANE): 2, (BOX, PLANE): 8, (CYLINDER, PLANE): 5, (MESH, PLANE): 8,
     (SPHERE, SPHERE): 1, (SPHERE, CAPSULE): 1, (SPHERE, BOX): 1,
