@@ -14,13 +14,6 @@ import warp_articulated as wa
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
 
-@pytest.fixture(autouse=True)
-def default_precision():
-    """An example may set torch's default; the next test starts from torch's own."""
-    yield
-    torch.set_default_dtype(torch.float32)
-
-
 def files_of(folder: Path) -> set[str]:
     """Names of its files, none of which may be empty."""
     assert all(path.stat().st_size > 0 for path in folder.iterdir())

@@ -1,37 +1,12 @@
-"""Environments of the tests of rl: all of them share two compiled kernels, one for each precision."""
-
-from functools import cache
+"""Environments of the tests of rl, and actions for them."""
 
 import torch
-from gradient_zoo import one_kernel
 
-import warp_articulated as wa
 from warp_articulated import rl
-
-ROOMY = ("ant", "hopper", "laikago_feet")  # float32: every task fits
-FEET = ("laikago_feet",)  # float64: kernels and adjoints that other tests compile anyway
 
 
 def make(task: str, num_envs: int = 1, **options) -> rl.Env:
-    """rl.make, with room for any task in its kernels, whatever batch its simulators are for."""
-    env = rl.make(task, num_envs, device="cpu", **options)
-    return share(env)
-
-
-def share(env: rl.Env) -> rl.Env:
-    """Let an environment make its simulators with the shared kernels, also those of other batch sizes."""
-    scenes = FEET if "float64" in str(env.dtype) else ROOMY
-    plain = env.simulator
-
-    @cache
-    def simulator(num: int) -> wa.Simulator:
-        with one_kernel(*map(wa.load, scenes)):
-            return plain(num)
-
-    env._sims.clear()
-    env.simulator = simulator
-    env.sim = simulator(env.num_envs)
-    return env
+    return rl.make(task, num_envs, device="cpu", **options)
 
 
 def actions(env, steps, seed=0, size=1.0):
