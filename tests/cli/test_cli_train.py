@@ -27,9 +27,6 @@ OURS = [sys.executable, "-m", "warp_articulated"]
 @pytest.fixture(autouse=True)
 def in_temporary_folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    before = torch.get_num_threads()
-    yield
-    torch.set_num_threads(before)
 
 
 def run(*words):

@@ -14,13 +14,6 @@ import warp_articulated as wa
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
 
-@pytest.fixture(autouse=True)
-def default_precision():
-    """An example may change torch's default dtype; restore it for the next test."""
-    yield
-    torch.set_default_dtype(torch.float32)
-
-
 def files_of(folder: Path) -> set[str]:
     """Names of the files in a folder; none may be empty."""
     assert all(path.stat().st_size > 0 for path in folder.iterdir())

@@ -5,7 +5,7 @@ from functools import cache
 import numpy as np
 import pytest
 import torch
-from gradient_zoo import POINTS, assert_agreement, directional_errors, one_kernel, small_simulator
+from gradient_zoo import POINTS, assert_agreement, directional_errors, small_simulator
 
 import warp_articulated as wa
 from warp_articulated.geometry.kinematics import lowest_point
@@ -14,8 +14,7 @@ REGIMES = ("flight", "sticking", "sliding", "impact", "limit", "effort")
 EACH = 2  # environments per regime
 STATES = EACH * len(REGIMES)
 HORIZON = 20
-OTHERS = ("ant", "panda_throw", "racecar")  # share one kernel; Laikago's kernel is used by many other tests
-SCENES = ("laikago_feet", *OTHERS)
+SCENES = ("laikago_feet", "ant", "panda_throw", "racecar")
 BEYOND = {  # the joint and the limit that it exceeds
     "laikago_feet": ("FR_lower", "upper"),
     "ant": ("ankle_1", "upper"),
@@ -27,10 +26,7 @@ BEYOND = {  # the joint and the limit that it exceeds
 @cache
 def simulator(scene, num_envs):
     """erp is small enough that feet 2 mm in the ground are still there after 20 steps, and that impacts bounce."""
-    if scene not in OTHERS:
-        return small_simulator(wa.load(scene), num_envs, erp=0.02)
-    with one_kernel(*map(wa.load, OTHERS)):
-        return wa.Simulator(wa.load(scene), num_envs, device="cpu", dtype="float64", erp=0.02, validate=False)
+    return small_simulator(wa.load(scene), num_envs, erp=0.02)
 
 
 def robot(model, regime, rng):

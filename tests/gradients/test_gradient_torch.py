@@ -4,26 +4,11 @@ import weakref
 
 import pytest
 import torch
-from gradient_zoo import small_simulator, toy_model
+from gradient_zoo import toy_inputs
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from warp_articulated import autograd
-
-STEPS = 6
-
-
-def toy_inputs(num_envs=2, steps=STEPS, seed=0):
-    """A simulator and q, qd, u (steps, num_envs, 1): the foot slides and is pressed into the ground."""
-    gen = torch.Generator().manual_seed(seed)
-    sim = small_simulator(toy_model(), num_envs, dt=2e-3, erp=0.02)
-    q, qd = sim.initial_state()
-    q += 0.1 * torch.randn(q.shape, generator=gen, dtype=q.dtype)
-    q[:, 2] = 0.15
-    qd += torch.randn(qd.shape, generator=gen, dtype=q.dtype)
-    u = torch.randn(steps, num_envs, 1, generator=gen, dtype=q.dtype)
-    assert sim.contacts(q, qd).active.any(1).all()
-    return sim, q, qd, u
 
 
 def leaves(*tensors):

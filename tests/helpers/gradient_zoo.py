@@ -5,18 +5,13 @@ and shapes of all types that overlap at random poses: contacts within a tree, be
 """
 
 import warnings
-from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
-from unittest.mock import patch
 
 import numpy as np
 import torch
-from warp_articulated.kernels.types import Sizes
 
 import warp_articulated as wa
-from warp_articulated.device import engine
-from warp_articulated.device.topology import sizes_of
 from warp_articulated.model import WORLD, Body, Drive, DriveType, JointType, Shape, ShapeType, assemble
 
 STEPS = [0.03 * 8.0**-k for k in range(7)]  # of differences, relative to the size of the input
@@ -275,30 +270,22 @@ def allowed(name, x, d):
 # -- simulators
 
 
-@contextmanager
-def one_kernel(*models, max_contacts=32, sweeps=50):
-    """Simulators made within share compiled kernels that have room for each of the models: compiling takes the time."""
-    sizes = [vars(sizes_of(model, max_contacts)) for model in models]
-    most = {name: max(size[name] for size in sizes) for name in sizes[0] if name != "kinds"}
-    kinds = {kind for size in sizes for kind in size["kinds"]}
-
-    def shared(model, max_contacts):
-        own = sizes_of(model, max_contacts)
-        assert all(getattr(own, name) <= most[name] for name in most) and kinds.issuperset(own.kinds), own
-        return Sizes(**most, kinds=tuple(sorted(kinds)))
-
-    with patch.object(engine, "sizes_of", shared), patch.object(engine, "SWEEP_STEPS", (sweeps,)):
-        yield
-
-
 def small_simulator(model, num_envs=1, dtype="float64", **options):
-    """Of Laikago on its feet, or a model that is no larger: these share their kernels throughout the tests."""
-    with one_kernel(wa.load("laikago_feet")):
-        return wa.Simulator(model, num_envs, device="cpu", dtype=dtype, **{"validate": False, **options})
+    return wa.Simulator(model, num_envs, device="cpu", dtype=dtype, **{"validate": False, **options})
 
 
 def zoo_simulator(num_envs=8, **options):
-    with one_kernel(zoo_model()):
-        return wa.Simulator(
-            zoo_model(), num_envs, device="cpu", dtype="float64", **{"dt": 2e-3, "validate": False, **options}
-        )
+    return small_simulator(zoo_model(), num_envs, **{"dt": 2e-3, **options})
+
+
+def toy_inputs(num_envs=2, steps=6, seed=0):
+    """A simulator and q, qd, u (steps, num_envs, 1): the foot slides and is pressed into the ground."""
+    gen = torch.Generator().manual_seed(seed)
+    sim = small_simulator(toy_model(), num_envs, dt=2e-3, erp=0.02)
+    q, qd = sim.initial_state()
+    q += 0.1 * torch.randn(q.shape, generator=gen, dtype=q.dtype)
+    q[:, 2] = 0.15
+    qd += torch.randn(qd.shape, generator=gen, dtype=q.dtype)
+    u = torch.randn(steps, num_envs, 1, generator=gen, dtype=q.dtype)
+    assert sim.contacts(q, qd).active.any(1).all()
+    return sim, q, qd, u

@@ -6,7 +6,7 @@ from pathlib import Path
 import mujoco
 import numpy as np
 import pytest
-from mjcf_oracle import ASSETS, full_mass_matrix, load, mass_matrix, our_q, random_qpos, velocity_map, write
+from mjcf_oracle import ASSETS, ZOO, full_mass_matrix, load, mass_matrix, our_q, random_qpos, velocity_map, write
 
 from warp_articulated.geometry.kinematics import link_transforms
 from warp_articulated.geometry.rotations import quat_to_matrix
@@ -17,50 +17,6 @@ GYMNASIUM = [
     "ant", "half_cheetah", "hopper", "walker2d", "swimmer", "humanoid", "humanoidstandup", "inverted_pendulum",
     "inverted_double_pendulum", "reacher", "pusher",
 ]  # fmt: skip
-
-# Every joint type, several joints with anchors and references on one body, bodies without joints on links and world.
-ZOO = """
-<mujoco model="zoo">
-  <compiler angle="radian" autolimits="true"/>
-  <default>
-    <geom density="500"/>
-  </default>
-  <worldbody>
-    <geom name="floor" type="plane" size="5 5 1" pos="0 0 -1" euler="0.1 0 0"/>
-    <body name="stand" pos="0.3 0.1 0.2" euler="0.2 0.4 -0.3">
-      <geom name="post" type="box" size="0.1 0.1 0.1"/>
-      <body name="arm" pos="0.1 -0.2 0.3" quat="0.7 0.1 -0.5 0.3">
-        <joint name="slide" type="slide" axis="1 2 0" pos="0.3 0 0.1" ref="0.4" damping="0.3" range="-1 2"/>
-        <joint name="hinge" type="hinge" axis="0 1 1" pos="0.1 0.2 -0.1" ref="-0.7" stiffness="3" springref="0.2"/>
-        <joint name="twist" type="hinge" axis="1 0 0.2" pos="-0.2 0 0.1" ref="0.3" armature="0.2" frictionloss="0.1"/>
-        <geom name="upper" type="capsule" size="0.05" fromto="0 0 0 0.4 0.1 0"/>
-        <body name="plate" pos="0.2 0.1 0" euler="0 0.3 0.5">
-          <geom name="disc" type="cylinder" size="0.1 0.02" pos="0 0 0.1"/>
-          <body name="knob" pos="0 0 0.2">
-            <inertial mass="0.4" pos="0.01 0.02 0.03" fullinertia="0.02 0.03 0.04 0.001 0.002 -0.003"/>
-          </body>
-          <body name="wrist" pos="0.3 0 0.1" euler="0.5 0 0">
-            <joint name="ball" type="ball" pos="0.05 -0.02 0.1" armature="0.05" damping="0.2"/>
-            <geom name="hand" type="box" size="0.05 0.1 0.02" pos="0.1 0 0" euler="0 0.2 0"/>
-            <body name="finger" pos="0.1 0.05 0">
-              <joint name="grip" type="hinge" axis="0 0 1" pos="0.02 0 0" limited="true" range="0.1 0.9"/>
-              <geom name="tip" type="sphere" size="0.03" pos="0.05 0 0"/>
-            </body>
-          </body>
-        </body>
-      </body>
-    </body>
-    <body name="puck" pos="1 2 3" euler="0.3 0.2 0.1">
-      <joint name="float" type="free" armature="0.1" damping="0.05"/>
-      <geom name="puck" type="cylinder" size="0.2 0.05" pos="0.1 0 0"/>
-      <body name="flag" pos="0 0 0.1">
-        <joint name="flap" type="hinge" axis="0 1 0"/>
-        <geom name="cloth" type="box" size="0.1 0.01 0.1" pos="0 0 0.1"/>
-      </body>
-    </body>
-  </worldbody>
-</mujoco>
-"""
 
 
 @pytest.fixture(scope="session")

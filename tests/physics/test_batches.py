@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 import warp as wp
-from small_models import hinge, simulator
+from small_models import hinge, simulator, varied
 
 import warp_articulated as wa
 
@@ -20,24 +20,6 @@ ENVS = 64
 @pytest.fixture(scope="module")
 def laikago():
     return wa.load("laikago_feet")
-
-
-def varied(model, num_envs=ENVS, steps=20):
-    """q, qd, u (steps, num_envs, nu) and parameters, different in every environment; float32."""
-    rng = np.random.default_rng(3)
-    q = np.tile(model.q0, (num_envs, 1))
-    q[:, 2] += rng.uniform(-0.03, 0.0, size=num_envs)
-    q[:, 7:] += rng.normal(scale=0.1, size=(num_envs, 12))
-    qd = rng.normal(scale=0.5, size=(num_envs, model.nv))
-    u = model.u0 + rng.normal(scale=0.2, size=(steps, num_envs, model.nu))
-    params = {
-        "friction": rng.uniform(0.1, 1.0, size=(num_envs, len(model.pairs))),
-        "mass": model.mass * rng.uniform(0.8, 1.2, size=(num_envs, model.num_links)),
-        "gravity": model.gravity + rng.normal(scale=0.3, size=(num_envs, 3)),
-    }
-    return [torch.tensor(x, dtype=torch.float32) for x in (q, qd, u)] + [
-        {name: torch.tensor(value, dtype=torch.float32) for name, value in params.items()}
-    ]
 
 
 def laikago_run(model, envs, q, qd, u, params, **options):
@@ -55,7 +37,7 @@ def assert_same_bits(ours, theirs):
 @pytest.fixture(scope="module")
 def reference(laikago):
     """The whole batch in order on one thread; all other ways of running it must give the same."""
-    inputs = varied(laikago)
+    inputs = varied(laikago, ENVS)
     qs, qds = laikago_run(laikago, list(range(ENVS)), *inputs, threads=1)
     assert qs[-1].unique(dim=0).shape[0] == ENVS  # no two environments are alike
     sim = simulator(laikago, ENVS, "float32", dt=1e-3)
@@ -93,7 +75,7 @@ def test_rollout_equals_repeated_steps_and_keeps_every_kth(laikago, reference):
 
 
 def test_substeps_equal_steps_with_the_same_control(laikago):
-    q, qd, u, params = varied(laikago)
+    q, qd, u, params = varied(laikago, ENVS)
     sim = simulator(laikago, ENVS, "float32", dt=1e-3, substeps=4)
     apart = q, qd
     for _ in range(4):
@@ -103,7 +85,7 @@ def test_substeps_equal_steps_with_the_same_control(laikago):
 
 
 def test_step_warp_equals_step(laikago):
-    q, qd, u, _ = varied(laikago)
+    q, qd, u, _ = varied(laikago, ENVS)
     sim = simulator(laikago, ENVS, "float32", dt=1e-3)
     before = [wp.array(x.numpy(), dtype=float, device="cpu") for x in (q, qd)]
     after = [wp.array(np.full_like(x.numpy(), np.nan), dtype=float, device="cpu") for x in (q, qd)]

@@ -9,9 +9,8 @@ import mujoco
 import numpy as np
 import pytest
 import torch
-from mjcf_oracle import ASSETS, full_mass_matrix, load, our_q, random_qpos, velocity_map
+from mjcf_oracle import ASSETS, ZOO, full_mass_matrix, load, our_q, random_qpos, velocity_map
 from robots import PinocchioRobot, example_robot, pybullet_robot, random_q, scene_in_pinocchio
-from test_mjcf import ZOO
 
 import warp_articulated as wa
 from warp_articulated.geometry.rotations import quat_to_matrix

@@ -12,8 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import pytest
 import torch
-from gradient_zoo import small_simulator
-from test_gradient_torch import toy_inputs
+from gradient_zoo import small_simulator, toy_inputs
 
 import warp_articulated as wa
 

@@ -19,11 +19,6 @@ from warp_articulated.rl import gym
 from warp_articulated.rl.rsl import RslEnv
 
 
-@pytest.fixture(autouse=True)
-def shared_kernels(monkeypatch):
-    monkeypatch.setattr(gym, "make", make)
-
-
 def vector(task="Cartpole", num_envs=3, **options):
     return gymnasium.make_vec(f"warp_articulated/{task}-v0", num_envs=num_envs, **options)
 

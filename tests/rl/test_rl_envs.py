@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from rl_batches import actions, make, share
+from rl_batches import actions, make
 
 import warp_articulated as wa
 from warp_articulated import rl
@@ -284,7 +284,7 @@ WRONG = {
 @pytest.mark.parametrize("name", WRONG)
 def test_wrong_return_value_of_a_task_is_an_error(name, monkeypatch):
     function, message = WRONG[name]
-    env = share(Spin(wa.load("cartpole"), 2, device="cpu"))
+    env = Spin(wa.load("cartpole"), 2, device="cpu")
     monkeypatch.setattr(env, name, function)
     with pytest.raises(ValueError, match=message):
         env.reset()
@@ -305,7 +305,7 @@ class Spin(rl.Env):
 
 
 def test_task_needs_only_observe_and_reward():
-    env = share(Spin(wa.load("cartpole"), 2, episode_length=2, device="cpu"))
+    env = Spin(wa.load("cartpole"), 2, episode_length=2, device="cpu")
     assert torch.equal(env.reset(), torch.zeros(2, 2)) and env.observation_size == 2
     steps = [env.step(torch.ones(2, 1)) for _ in range(2)]
     assert torch.equal(steps[0].reward, steps[0].observation[:, 1]) and steps[1].truncated.all()

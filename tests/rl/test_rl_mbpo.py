@@ -13,15 +13,6 @@ from warp_articulated.rl.learning.mbpo import Mbpo
 NOISE = 0.1
 
 
-@pytest.fixture(scope="module", autouse=True)
-def one_thread():
-    """Networks this small are many times slower with several threads."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
-
-
 def known(n, seed, noise=NOISE):
     """Transitions of a small nonlinear system; the first number is noisy, a large second number ends the episode."""
     generator = torch.Generator().manual_seed(seed)

@@ -21,13 +21,6 @@ NAN = float("nan")
 TIMES = ("seconds", "steps/s")
 
 
-@pytest.fixture(autouse=True)
-def one_thread():
-    before = torch.get_num_threads()
-    yield
-    torch.set_num_threads(before)
-
-
 def short(folder, steps=64, algorithm="shac", **options):
     """Iterations of 16 steps, each with an evaluation and a checkpoint."""
     return train(
