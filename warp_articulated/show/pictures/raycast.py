@@ -43,6 +43,16 @@ class View:
     sky_rays: int  # likewise
 
 
+@wp.struct
+class Spread:
+    """How the light rays of one sample of a pixel are spread over all directions."""
+
+    sample: int
+    samples: int  # of the pixel
+    rays: int  # of the sample
+    turn: float  # rad, differs from pixel to pixel
+
+
 @wp.func
 def across(axis: wp.vec3):
     """A unit vector across a unit axis."""
@@ -53,9 +63,9 @@ def across(axis: wp.vec3):
 
 
 @wp.func
-def first_spot(index: int, turn: float):
-    """Spot `index` of a sunflower pattern, turned: a point in the unit circle."""
-    angle = float(index) * GOLDEN_ANGLE + turn
+def first_spot(spread: Spread):
+    """First spot of a sample in a sunflower pattern, turned: a point on the unit circle."""
+    angle = float(spread.sample * spread.rays) * GOLDEN_ANGLE + spread.turn
     return wp.vec2(wp.cos(angle), wp.sin(angle))
 
 
@@ -66,35 +76,39 @@ def next_spot(spot: wp.vec2):
 
 
 @wp.func
-def sunlight(scene: Scene, air: Air, point: wp.vec3, sample: int, samples: int, rays: int, turn: float):
+def spot_area(spread: Spread, k: int):
+    """Share of the circle that is inside spot k of a sample."""
+    return (float(spread.sample * spread.rays + k) + 0.5) / float(spread.samples * spread.rays)
+
+
+@wp.func
+def sunlight(scene: Scene, air: Air, point: wp.vec3, spread: Spread):
     """Share of the sun's disk that is seen from a point."""
     blocked = float(0.0)
     u = across(air.sun)
     v = wp.cross(air.sun, u)
-    spot = first_spot(sample * rays, turn)
-    for k in range(rays):
-        r = air.sun_radius * wp.sqrt((float(sample * rays + k) + 0.5) / float(samples * rays))
+    spot = first_spot(spread)
+    for k in range(spread.rays):
+        r = air.sun_radius * wp.sqrt(spot_area(spread, k))
         ray = wp.normalize(air.sun + r * (spot[0] * u + spot[1] * v))
         blocked += is_blocked(scene, point, ray, FAR)
         spot = next_spot(spot)
-    return 1.0 - blocked / float(rays)
+    return 1.0 - blocked / float(spread.rays)
 
 
 @wp.func
-def skylight(
-    scene: Scene, reach: float, point: wp.vec3, normal: wp.vec3, sample: int, samples: int, rays: int, turn: float
-):
+def skylight(scene: Scene, reach: float, point: wp.vec3, normal: wp.vec3, spread: Spread):
     """Share of the sky above a point that is not blocked nearby, weighted by the cosine."""
     blocked = float(0.0)
     u = across(normal)
     v = wp.cross(normal, u)
-    spot = first_spot(sample * rays, turn)
-    for k in range(rays):
-        r2 = (float(sample * rays + k) + 0.5) / float(samples * rays)
+    spot = first_spot(spread)
+    for k in range(spread.rays):
+        r2 = spot_area(spread, k)
         ray = wp.sqrt(r2) * (spot[0] * u + spot[1] * v) + wp.sqrt(1.0 - r2) * normal
         blocked += is_blocked(scene, point, ray, reach)
         spot = next_spot(spot)
-    return 1.0 - blocked / float(rays)
+    return 1.0 - blocked / float(spread.rays)
 
 
 @wp.func
@@ -129,8 +143,7 @@ def ground_color(x: float, y: float, wide_x: float, wide_y: float):
 
 
 @wp.func
-def shade(scene: Scene, air: Air, view: View, ray: wp.vec3, sample: int, turn: float):
-    samples = view.samples * view.samples
+def shade(scene: Scene, air: Air, view: View, ray: wp.vec3, spread: Spread):
     ground = float(FAR)
     if ray[2] < -1.0e-6 and view.eye[2] > air.ground:
         ground = (air.ground - view.eye[2]) / ray[2]
@@ -148,14 +161,14 @@ def shade(scene: Scene, air: Air, view: View, ray: wp.vec3, sample: int, turn: f
     if hit.t == FAR:
         return sky(ray)
     point = view.eye + hit.t * ray + hit.normal * (1.0e-5 + 2.0e-6 * hit.t)
-    shadow_rays, sky_rays = int(1), int(1)
-    if hit.t * view.pixel < FINE * air.sky_reach:  # otherwise a pixel is wider than a shadow's soft edge
-        shadow_rays, sky_rays = int(view.shadow_rays), int(view.sky_rays)
-    open_sky = skylight(scene, air.sky_reach, point, hit.normal, sample, samples, sky_rays, turn)
+    fine = hit.t * view.pixel < FINE * air.sky_reach  # otherwise a pixel is wider than a shadow's soft edge
+    spread.rays = wp.where(fine, view.sky_rays, 1)
+    open_sky = skylight(scene, air.sky_reach, point, hit.normal, spread)
     facing = wp.dot(hit.normal, air.sun)
     sun = float(0.0)
     if facing > 0.0:
-        sun = facing * sunlight(scene, air, point, sample, samples, shadow_rays, turn)
+        spread.rays = wp.where(fine, view.shadow_rays, 1)
+        sun = facing * sunlight(scene, air, point, spread)
     tilt = 0.5 + 0.5 * hit.normal[2]
     ambient = wp.lerp(wp.vec3(0.20, 0.20, 0.20), wp.vec3(0.46, 0.52, 0.60), tilt) * (0.25 + 0.75 * open_sky)
     color = wp.cw_mul(hit.color, ambient + wp.vec3(1.35, 1.25, 1.10) * sun)
@@ -182,14 +195,17 @@ def render_pixels(first_row: int, scene: Scene, air: Air, view: View, image: wp.
     # a cheap hash without visible structure: turns the directions of light rays from pixel to pixel
     place = 0.06711056 * float(column) + 0.00583715 * float(row)
     grain = 52.9829189 * (place - wp.floor(place))
-    turn = 6.2831853 * (grain - wp.floor(grain))
+    spread = Spread()
+    spread.samples = view.samples * view.samples
+    spread.turn = 6.2831853 * (grain - wp.floor(grain))
     total = wp.vec3(0.0, 0.0, 0.0)
     for a in range(view.samples):
         for b in range(view.samples):
             x = (float(column) + (float(a) + 0.5) / float(view.samples)) / float(view.width) * 2.0 - 1.0
             y = 1.0 - (float(row) + (float(b) + 0.5) / float(view.samples)) / float(view.height) * 2.0
             ray = wp.normalize(view.forward + x * view.right + y * view.up)
-            color = shade(scene, air, view, ray, a * view.samples + b, turn)
+            spread.sample = a * view.samples + b
+            color = shade(scene, air, view, ray, spread)
             # clamp before averaging: an over-bright sample would give its pixel a jagged edge
             total += wp.vec3(wp.min(color[0], 1.0), wp.min(color[1], 1.0), wp.min(color[2], 1.0))
     total = total / float(view.samples * view.samples)
