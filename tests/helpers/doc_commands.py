@@ -209,12 +209,10 @@ def check_example(command: Command, folder: Path) -> None:
     assert path.name in tests or f"import {path.stem}\n" in tests, f"test_examples.py does not run {path.name}."
 
 
-def check_benchmark(command: Command, folder: Path) -> None:
-    """tests/benchmarks/test_benchmarks.py runs its parts; for any other benchmark, --help must work."""
+def check_script(command: Command, folder: Path) -> None:
+    """Its --help must work. Parts of the benchmarks are run by tests/benchmarks, the recorder by tests/gradients."""
     path = ROOT / command.words[1]
     assert path.is_file(), f"{command.page} names {command.words[1]}, which does not exist."
-    if f"import {path.stem}\n" in (ROOT / "tests/benchmarks/test_benchmarks.py").read_text():
-        return
     with pytest.MonkeyPatch.context() as patch, pytest.raises(SystemExit) as stop:
         patch.setattr(sys, "argv", [path.name, "--help"])
         patch.syspath_prepend(path.parent)
@@ -247,7 +245,8 @@ RULES: dict[str, Callable[[Command, Path], None]] = {
     "pip": check_pip,
     "torchrun": check_torchrun,
     "python examples/": check_example,
-    "python benchmarks/": check_benchmark,
+    "python benchmarks/": check_script,
+    "python tests/": check_script,
     "python -c": run_statement,
     "python -m": run_module,
 }

@@ -26,7 +26,7 @@ def test_a_kernel_with_more_room_computes_the_same():
     roomy, expected = run(model)
     with own_kernels():
         own, found = run(model)
-    assert own._sizes == sizes_of(model, 32) and roomy._sizes == CLASSES[0]
+    assert own._engine.sizes == sizes_of(model, 32) and roomy._engine.sizes == CLASSES[0]
     for name, x in expected.items():
         # single precision: 20 steps of rounding, which the compiler may order otherwise
         torch.testing.assert_close(found[name], x, rtol=0.0, atol=1e-4 * float(x.abs().max()), msg=name)
