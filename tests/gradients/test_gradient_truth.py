@@ -77,7 +77,7 @@ def test_pendulum_has_the_gradients_of_its_recursion_and_in_the_limit_those_of_i
 
 
 def test_four_feet_have_the_gradients_of_differences_in_any_order():
-    # one step is piecewise linear in the torque: differences are exact but for rounding over a step of 0.1 N m
+    # one step is piecewise linear in the torque: differences are exact up to rounding over a step of 0.1 N m
     assert_right(chosen(gradient_truth.feet), 1e-10)
 
 

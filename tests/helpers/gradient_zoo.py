@@ -19,7 +19,7 @@ POINTS = 2 * len(STEPS)  # that a derivative takes
 
 ABSENT = {"armature": 1e-3}  # size of an input that is zero everywhere, if not 1
 
-# Gradients are exact but for rounding; what limits the comparison is the difference quotient. One that agrees with
+# Gradients are exact up to rounding; what limits the comparison is the difference quotient. One that agrees with
 # itself to DOUBT is compared, to TOLERANCE; measured errors are about a third of the doubt.
 TOLERANCE, DOUBT = 1e-6, 5e-7
 
@@ -194,7 +194,7 @@ def directional_errors(sim, q, qd, u, steps=1, names=None, directions=2, seed=0,
     def last_state(inputs):
         controls = inputs["u"].transpose(0, 1).contiguous()
         params = {name: x for name, x in inputs.items() if name in sim.params}
-        with warnings.catch_warnings():  # long steps may make an environment run away; they are then not used
+        with warnings.catch_warnings():  # long steps may make an environment diverge; they are then not used
             warnings.simplefilter("ignore", RuntimeWarning)
             qs, qds = sim.rollout(inputs["q"], inputs["qd"], controls, params=params, **options)
         return torch.cat([qs[-1], qds[-1]], -1)

@@ -128,8 +128,8 @@ def main() -> None:
             errors = {name: difference(x, before[name]) for name, x in found.items() if name in before}
             worst = max(errors, key=errors.__getitem__, default="")
             equal = sum(error == 0.0 for error in errors.values())
-            told = f"{equal} of {len(errors)} equal, worst {errors[worst]:.1e} {worst}" if errors else "recorded"
-            print(f"{scene:16} {precision}  {len(found)} arrays, {told}", flush=True)
+            result = f"{equal} of {len(errors)} equal, worst {errors[worst]:.1e} {worst}" if errors else "recorded"
+            print(f"{scene:16} {precision}  {len(found)} arrays, {result}", flush=True)
     np.savez_compressed(options.output, **arrays)
     if options.digest:
         DIGEST.parent.mkdir(exist_ok=True)

@@ -130,9 +130,9 @@ def test_only_the_chosen_environments_must_be_finite(model, tmp_path):
 
 
 def test_progress_is_reported_and_a_stopped_film_leaves_the_old_file(model, tmp_path):
-    path, told = tmp_path / "film.gif", []
-    render_gif(path, model, running(model, 3), size=SIZE, progress=lambda *now: told.append(now))
-    assert told == [(1, 3), (2, 3), (3, 3)]
+    path, calls = tmp_path / "film.gif", []
+    render_gif(path, model, running(model, 3), size=SIZE, progress=lambda *now: calls.append(now))
+    assert calls == [(1, 3), (2, 3), (3, 3)]
     before = path.read_bytes()
 
     def stop(done, total):

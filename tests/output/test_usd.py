@@ -236,9 +236,9 @@ def test_frames_are_the_nearest_rows():
 
 
 def test_progress_rises_to_its_total(model, tmp_path):
-    told = []
-    export_usd(tmp_path / "run.usdc", model, moving_positions(model, 7, 2), progress=lambda *pair: told.append(pair))
-    assert told == sorted(told) and told[-1][0] == told[-1][1]
+    calls = []
+    export_usd(tmp_path / "run.usdc", model, moving_positions(model, 7, 2), progress=lambda *pair: calls.append(pair))
+    assert calls == sorted(calls) and calls[-1][0] == calls[-1][1]
 
 
 @pytest.mark.parametrize(
