@@ -208,7 +208,7 @@ def make_detection(t, spatial, kinematics):
         A, B = choice.adjoint(kind, contact.feature, pose_a, place(e, b, xb), bar)
         if wp.static(meshes):
             if kind == MESH_PLANE:
-                A.size = vec3()  # corners are no parameters
+                A.size = vec3()  # corners are not parameters
         pose_adjoint(e, e_bar, a, A)
         pose_adjoint(e, e_bar, b, B)
 

@@ -14,8 +14,7 @@ from functools import cache
 
 import warp as wp
 
-from ...model import ShapeType
-from ...model.pairs import SLOTS
+from ...model.pairs import BOX, CAPSULE, CYLINDER, MESH, PLANE, SLOTS, SPHERE
 from ..types import exports
 from .box import make_box
 from .boxbox import make_boxbox
@@ -23,11 +22,9 @@ from .plane import make_plane
 from .pose import make_pose
 from .round import make_round
 
-SPHERE, CAPSULE, BOX, CYLINDER, MESH, PLANE = ShapeType
-
 
 def kind_of(a: int, b: int) -> int:
-    """The number of a pair of shape types in the kernels."""
+    """The number of a pair of shape types in the kernels; there may be eight types."""
     return 8 * a + b
 
 

@@ -19,6 +19,7 @@ from warp_articulated.kernels.types import DRIVE, DRY_FRICTION, LIMIT, Sizes
 
 import warp_articulated as wa
 from warp_articulated.autograd import ParameterBars
+from warp_articulated.device.parameters import GROUPS
 from warp_articulated.device.structs import params_struct
 from warp_articulated.model import DriveType, JointType
 
@@ -341,9 +342,7 @@ def joints_kernel():
     return joints
 
 
-JOINT_PARAMETERS = [
-    "armature", "damping", "stiffness", "frictionloss", "lower", "upper", "kp", "kd", "effort_limit", "erp", "cfm",
-]  # fmt: skip
+JOINT_PARAMETERS = [name for name in GROUPS["joints"] if name != "gravity"] + ["erp", "cfm"]
 
 
 def check_joints(sim, forces: bool, rows: bool):

@@ -54,6 +54,12 @@ def test_relative_error_of_1e_5_is_detected():
         assert_agreement(found)
 
 
+def test_zoo_gives_every_parameter_a_value():
+    """What a parameter does to the gradients of other inputs shows only where it is not zero."""
+    idle = [name for name, value in zoo_simulator().params.items() if not bool(value.any())]
+    assert not idle, f"give {idle} a value other than zero in zoo_model of tests/helpers/gradient_zoo.py"
+
+
 def test_quotients_are_doubtful_at_a_kink_and_only_there():
     h = torch.tensor(STEPS, dtype=torch.float64)
     points = torch.stack([h, -h], 1)[..., None]

@@ -14,14 +14,10 @@ from warp_articulated.kernels.types import make_arguments
 from warp_articulated.model import ShapeType
 from warp_articulated.model.pairs import SLOTS
 
-CANDIDATES = {f"{a.name}_{b.name}".lower(): 1 if a == ShapeType.MESH else count for (a, b), count in SLOTS.items()}
-KINDS = list(CANDIDATES)
+TYPES = {f"{a.name}_{b.name}".lower(): (a, b) for a, b in SLOTS}
+CANDIDATES = {name: 1 if types[0] == ShapeType.MESH else SLOTS[types] for name, types in TYPES.items()}
+KINDS = list(TYPES)
 OPTIONS = {"enable_backward": False, "max_unroll": 1}
-
-
-def kind_number(kind):
-    """The number of a kind of pair in the kernels, from its name."""
-    return kind_of(*(ShapeType[name.upper()] for name in kind.split("_")))
 
 
 @cache
@@ -120,7 +116,7 @@ class Pairs:
         features = wp.array(np.zeros(shape) if feature is None else feature, dtype=int)
         out = [wp.full(shape, np.nan, dtype=k.vec3), wp.full(shape, np.nan, dtype=k.vec3)]
         out.append(wp.full(shape, np.nan, dtype=self.real))
-        arguments = [kind_number(self.kind), int(feature is None), *self.arrays(), features, *out]
+        arguments = [kind_of(*TYPES[self.kind]), int(feature is None), *self.arrays(), features, *out]
         wp.launch(k.forward, shape[0], arguments)
         return features.numpy(), *(x.numpy() for x in out)
 
@@ -129,7 +125,7 @@ class Pairs:
         k = kernels(self.real)
         out = wp.full((len(feature), 6), np.nan, dtype=k.vec3)
         bars = [wp.array(p_bar, dtype=k.vec3), wp.array(n_bar, dtype=k.vec3), wp.array(z_bar, dtype=self.real)]
-        arguments = [kind_number(self.kind), *self.arrays(), wp.array(feature, dtype=int), *bars, out]
+        arguments = [kind_of(*TYPES[self.kind]), *self.arrays(), wp.array(feature, dtype=int), *bars, out]
         wp.launch(k.adjoint, len(feature), arguments)
         return out.numpy()
 

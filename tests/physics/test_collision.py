@@ -8,8 +8,10 @@ from collision_pairs import EYE, Pairs, deepest, random_pairs, turn
 from scipy.optimize import linprog
 from scipy.spatial import ConvexHull, HalfspaceIntersection
 from scipy.spatial.transform import Rotation
+from warp_articulated.kernels.collision.pairs import kind_of, make_pairs
 
 from warp_articulated.model import ShapeType
+from warp_articulated.model.pairs import SLOTS
 
 SPHERE, CAPSULE, BOX = ShapeType.SPHERE, ShapeType.CAPSULE, ShapeType.BOX
 
@@ -310,3 +312,10 @@ def test_a_capsule_lying_on_a_box_touches_at_both_ends_of_the_overlap(x, ends, t
     np.testing.assert_allclose(z, -2e-3, atol=abs(tilt))
     np.testing.assert_allclose(np.sort(p[:, 0]), ends, atol=1e-9 + 2 * abs(tilt))
     np.testing.assert_allclose(n, [[0, 0, 1]] * 2, atol=1e-12 + 2 * abs(tilt))
+
+
+def test_every_supported_pair_has_its_geometry_and_the_lower_type_first():
+    assert set(make_pairs(wp.float64)) == set(SLOTS)
+    assert all(a <= b <= ShapeType.PLANE for a, b in SLOTS)
+    assert len({kind_of(*types) for types in SLOTS}) == len(SLOTS)
+    assert max(SLOTS.values()) <= 16  # a feature is 16 mode + candidate

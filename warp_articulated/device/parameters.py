@@ -1,6 +1,6 @@
 """The table of physical parameters. Structs of the kernels, checks, default values and documentation come from it.
 
-To add a parameter: one row here, an attribute of Model that it starts from, and its use in a stage of kernels/.
+To add a parameter: one row here and its use in a stage of kernels/; docs/architecture.md has the steps.
 """
 
 from __future__ import annotations
@@ -12,15 +12,19 @@ import numpy as np
 
 from ..model import Model
 
+COUNTS = ("links", "nv", "nu", "pairs", "shapes")  # of a model, that axes may have
+GROUPED = ("bodies", "placements", "joints", "touch")  # gradients of one group are computed together
+VALUES = ((), (3,), (3, 3), (4,))  # a number, a vector, a matrix; a quaternion, which the kernels see as a matrix
+
 
 @dataclass(frozen=True)
 class Parameter:
     """One row of the table: a quantity that may differ between environments and that gradients can be asked for."""
 
     name: str
-    shape: tuple[int | str, ...]  # of one environment: counts of the model, then the axes of one value
+    shape: tuple[int | str, ...]  # of one environment: COUNTS, then one of VALUES; (1,): one number
     unit: str
-    group: str  # gradients of one group are computed together
+    group: str  # one of GROUPED
     meaning: str
     signed: bool = False  # False: negative values are refused
     infinite: bool = False  # True: inf means that there is no limit
@@ -28,6 +32,15 @@ class Parameter:
     source: str | Callable[[Model], object] | None = ""
     device: str = ""  # name in the kernels' Params, if another
     device_bar: str = ""  # name in the kernels' ParamsBar, if another
+
+    def __post_init__(self):
+        if self.group not in GROUPED:
+            raise ValueError(f"parameter {self.name}: group is {self.group!r}; it must be one of {', '.join(GROUPED)}.")
+        if not set(self.counts) <= set(COUNTS) or self.value_shape not in VALUES:
+            raise ValueError(
+                f"parameter {self.name}: shape is {self.shape}; it must be some of {', '.join(COUNTS)}, then nothing, "
+                "3, (3, 3) or 4; or (1,)."
+            )
 
     @property
     def counts(self) -> tuple[str, ...]:
@@ -95,9 +108,7 @@ _ROWS = (
     Parameter("cfm", (1,), "1/kg", "touch", "compliance of contact normals and joint limits", source=None),
 )  # fmt: skip
 PARAMETERS: dict[str, Parameter] = {row.name: row for row in _ROWS}
-GROUPS: dict[str, tuple[str, ...]] = {
-    group: tuple(row.name for row in _ROWS if row.group == group) for group in dict.fromkeys(row.group for row in _ROWS)
-}
+GROUPS = {group: tuple(row.name for row in _ROWS if row.group == group) for group in GROUPED}
 
 
 def shapes(model: Model) -> dict[str, tuple[int, ...]]:

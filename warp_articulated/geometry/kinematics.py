@@ -128,7 +128,9 @@ def lowest_point(model: Model, q: np.ndarray) -> float:
             reach = np.abs(up) @ size[:3]
         elif shape.type == ShapeType.CYLINDER:
             reach = np.hypot(up[0], up[1]) * size[0] + abs(up[2]) * size[1]
-        else:
+        elif shape.type in (ShapeType.SPHERE, ShapeType.CAPSULE):
             reach = size[0] + abs(up[2]) * size[1]
+        else:
+            raise ValueError(f"shape {shape.name!r} has type {shape.type!r}, whose lowest point is unknown.")
         lowest = min(lowest, float(origin[shape.link][2] + rotation[shape.link][2] @ shape.pos - reach))
     return lowest

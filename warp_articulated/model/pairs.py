@@ -9,8 +9,9 @@ import numpy as np
 from .description import Body, Shape, ShapeType
 
 # Largest number of contact points of a pair of shape types; kernels/collision/pairs.py has their geometry. Pairs that
-# are not listed are not supported.
-SPHERE, CAPSULE, BOX, CYLINDER, MESH, PLANE = ShapeType
+# are not listed are not supported. The lower type is first; PLANE is the highest.
+SPHERE, CAPSULE, BOX = ShapeType.SPHERE, ShapeType.CAPSULE, ShapeType.BOX
+CYLINDER, MESH, PLANE = ShapeType.CYLINDER, ShapeType.MESH, ShapeType.PLANE
 SLOTS = {
     (SPHERE, PLANE): 1, (CAPSULE, PLANE): 2, (BOX, PLANE): 8, (CYLINDER, PLANE): 5, (MESH, PLANE): 8,
     (SPHERE, SPHERE): 1, (SPHERE, CAPSULE): 1, (SPHERE, BOX): 1,

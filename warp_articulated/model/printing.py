@@ -6,11 +6,11 @@ import numpy as np
 
 from .description import DriveType, JointType, Model, Shape, ShapeType
 
-_SIZES = {
-    ShapeType.SPHERE: "r {0:g}",
-    ShapeType.CAPSULE: "r {0:g}, length {1:g}",
-    ShapeType.BOX: "{0:g} x {1:g} x {2:g}",
-    ShapeType.CYLINDER: "r {0:g}, length {1:g}",
+_SIZES = {  # how a size is printed, and by which factors: half lengths become lengths
+    ShapeType.SPHERE: ("r {0:g}", (1, 1, 1)),
+    ShapeType.CAPSULE: ("r {0:g}, length {1:g}", (1, 2, 1)),
+    ShapeType.BOX: ("{0:g} x {1:g} x {2:g}", (2, 2, 2)),
+    ShapeType.CYLINDER: ("r {0:g}, length {1:g}", (1, 2, 1)),
 }
 
 
@@ -81,7 +81,6 @@ def _shape(shape: Shape) -> str:
     if kind == ShapeType.MESH:
         text += f" of {0 if shape.vertices is None else len(shape.vertices)} vertices"
     elif kind in _SIZES:
-        size = np.asarray(shape.size, float).copy()
-        size[0 if kind == ShapeType.BOX else 1 :] *= 2  # stored as half lengths, printed as lengths
-        text += " " + _SIZES[kind].format(*size)
+        form, factors = _SIZES[kind]
+        text += " " + form.format(*(size * factor for size, factor in zip(np.ravel(shape.size), factors)))
     return text if shape.collide else text + " (only visible)"

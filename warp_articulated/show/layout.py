@@ -107,8 +107,9 @@ def bounding_radius(shape: Shape) -> float:
             return float(np.hypot(size[0], size[1]))
         case ShapeType.MESH:
             return float(np.linalg.norm(hull_of(shape)[0], axis=-1).max())
-        case _:
+        case ShapeType.PLANE:
             return 0.0
+    raise ValueError(f"shape {shape.name!r} has type {shape.type!r}, whose size in pictures is unknown.")
 
 
 def hull_of(shape: Shape) -> tuple[np.ndarray, np.ndarray]:

@@ -157,11 +157,16 @@ def _pack_one(shape: Shape, spacing: float) -> tuple[rayshapes.Shape, np.ndarray
     if kind == ShapeType.PLANE:  # a slope: shown as a thin slab that does not cut through the neighbours
         kind, size = ShapeType.BOX, np.array([spacing / 2, spacing / 2, 0.005])
         pos = pos - rotate(rot, np.array([0.0, 0.0, 0.005]))
-    half = {
+    halves = {
         ShapeType.SPHERE: np.full(3, size[0]),
         ShapeType.CAPSULE: np.array([size[0], size[0], size[0] + size[1]]),
         ShapeType.CYLINDER: np.array([size[0], size[0], size[1]]),
-    }.get(kind, size)
+        ShapeType.BOX: size,
+        ShapeType.MESH: size,
+    }
+    if kind not in halves:
+        raise ValueError(f"shape {shape.name!r} is a {ShapeType(kind).name.lower()}, which pictures cannot show.")
+    half = halves[kind]
     if kind == ShapeType.MESH:
         vertices, faces = hull_of(shape)
         planes = _hull_planes(vertices, faces)

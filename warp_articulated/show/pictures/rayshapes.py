@@ -10,17 +10,20 @@ Copy k of shape s, the one of environment k, has the number k * shapes + s.
 
 import warp as wp
 
+from ...model import ShapeType
+
 wp.set_module_options({"enable_backward": False})
 
 FAR = wp.constant(1.0e30)
-SPHERE, CAPSULE, BOX, CYLINDER = wp.constant(0), wp.constant(1), wp.constant(2), wp.constant(3)  # as in ShapeType
+SPHERE, CAPSULE = wp.constant(int(ShapeType.SPHERE)), wp.constant(int(ShapeType.CAPSULE))
+BOX, CYLINDER = wp.constant(int(ShapeType.BOX)), wp.constant(int(ShapeType.CYLINDER))
 
 
 @wp.struct
 class Shape:
     """A shape in its link: the same in all environments."""
 
-    kind: int  # ShapeType; anything beyond a cylinder is a hull
+    kind: int  # ShapeType; anything but the four above is a hull
     link: int  # -1: the world
     pos: wp.vec3  # in the link, m
     rot: wp.quat
