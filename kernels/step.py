@@ -14,7 +14,7 @@ from .core.motion import make_motion
 from .core.pgs import make_pgs
 from .core.rows import make_rows
 from .core.spatial import make_spatial
-from .types import Sizes, exports, make_types
+from .types import Sizes, exports, make_types, stage
 
 
 @cache
@@ -33,9 +33,7 @@ def make_step(real, sizes: Sizes):
     integrate = make_integrate(t, kinematics)
     motion = make_motion(t, spatial, integrate)
 
-    # inlined, or Env would have to be in local memory on CUDA: 6 KB of stack, and a load for every access to an array
-
-    @wp.func(inline=True)
+    @stage
     def evaluate(e: wp.ref[Env]):
         """All of a step except the integration: leaves the rate changes in e.dofs."""
         kinematics.kinematics(e)
@@ -48,7 +46,7 @@ def make_step(real, sizes: Sizes):
         rows.apply_impulses(e)
         dynamics.solve_down(e)
 
-    @wp.func(inline=True)
+    @stage
     def evaluate_adjoint(e: wp.ref[Env], e_bar: wp.ref[EnvBar]):
         """Reverse `evaluate`, which has filled e; may be called again for another e_bar.qd.
 
@@ -68,7 +66,7 @@ def make_step(real, sizes: Sizes):
         actuation.actuation_adjoint(e, e_bar)
         motion.motion_adjoint(e, e_bar)
 
-    @wp.func(inline=True)
+    @stage
     def step_adjoint(e: wp.ref[Env], e_bar: wp.ref[EnvBar]):
         """e_bar.q and e_bar.qd come in as adjoints of the next state and leave as those of q and qd."""
         rows.clear_contacts(e, e_bar)

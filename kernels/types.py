@@ -32,6 +32,14 @@ DRY_FRICTION = wp.constant(2)
 PACK = 8  # rows of the contact problem are handled in packs, so that only active ones cost time
 
 
+def stage(function):
+    """Decorator of the device functions that step.py calls: inlined, so that Env is never in memory.
+
+    Otherwise NVRTC keeps the largest of them as functions, which costs 6 KB of stack and a fifth more code on CUDA.
+    """
+    return wp.func(function, inline=True)
+
+
 def exports(*functions, **others) -> SimpleNamespace:
     """What a factory of device functions returns: these functions by their names."""
     return SimpleNamespace(**{f.func.__name__: f for f in functions}, **others)

@@ -2,7 +2,7 @@
 
 import warp as wp
 
-from ..types import exports
+from ..types import exports, stage
 from .frames import make_frames
 from .pairs import BOX, MESH, MESH_PLANE, PLANE, make_choice
 from .pose import make_pose
@@ -112,7 +112,7 @@ def make_detection(t, spatial, kinematics):
                 size = e.model.vertices[e.model.vertex_start[e.model.pair_a[pair]] + feature]
         return size
 
-    @wp.func
+    @stage
     def detect(e: wp.ref[Env]):
         """List the contacts with a negative gap, and count those beyond the list's capacity.
 
@@ -190,7 +190,7 @@ def make_detection(t, spatial, kinematics):
             e_bar.params.shape_pos[e.index, shape] = e_bar.params.shape_pos[e.index, shape] + bar.x @ e.links[i].R
             e_bar.params.shape_size[e.index, shape] = e_bar.params.shape_size[e.index, shape] + bar.size
 
-    @wp.func
+    @stage
     def contact_adjoint(
         e: wp.ref[Env], e_bar: wp.ref[EnvBar], contact: wp.ref[Contact], contact_bar: wp.ref[ContactBar]
     ):

@@ -7,7 +7,7 @@ beyond its limit becomes a bounded row instead (joint_rows.py): the same law, bu
 
 import warp as wp
 
-from ..types import DRIVE, TORQUE, VELOCITY, exports
+from ..types import DRIVE, TORQUE, VELOCITY, exports, stage
 
 
 def make_actuation(t, s):
@@ -151,14 +151,14 @@ def make_actuation(t, s):
                     d_bar = diagonal_bar(e, e_bar, j)
                     damping_adjoint(e, e_bar, k, h * d_bar - e.qd[j] * force_bar)
 
-    @wp.func
+    @stage
     def actuation(e: wp.ref[Env]):
         """Forces dofs.u, their implicit part dofs.diagonal, and the first joint rows: drives beyond their limit."""
         e.num_joint_rows = 0
         passive_forces(e)
         drive_forces(e)
 
-    @wp.func
+    @stage
     def actuation_adjoint(e: wp.ref[Env], e_bar: wp.ref[EnvBar]):
         """From the adjoint s of the joint forces. Drives that became rows are left to joint_rows.py."""
         passive_forces_adjoint(e, e_bar)

@@ -6,7 +6,7 @@ f = e_r x_r / dt, X = v + dv and f = e_r b_bar_r, for a bounce X = v, and for E 
 
 import warp as wp
 
-from ..types import exports
+from ..types import exports, stage
 
 
 def make_contact_rows(t, s, detection, path):
@@ -140,7 +140,7 @@ def make_contact_rows(t, s, detection, path):
         e_bar.contacts[k].p = e_bar.contacts[k].p + p_bar
         return velocity_at(Z[0], p) * sign, velocity_at(Z[1], p) * sign, velocity_at(Z[2], p) * sign
 
-    @wp.func
+    @stage
     def contacts_adjoint(e: wp.ref[Env], e_bar: wp.ref[EnvBar]):
         """What the contacts' rows and right-hand sides depend on: wrenches on links, and parameters."""
         for k in range(e.num_contacts):

@@ -13,7 +13,7 @@ of link i if m is a motion of the joint, and of its parent (with the IA that it 
 
 import warp as wp
 
-from ..types import FREE, exports
+from ..types import FREE, exports, stage
 
 
 def make_delassus(t, s, dynamics):
@@ -74,7 +74,7 @@ def make_delassus(t, s, dynamics):
             a += e.joint_paths.u[row, d][0] * e.joint_paths.u[other, d][0] * e.dofs[e.model.chain[i, d]].Dinv
         return a
 
-    @wp.func
+    @stage
     def delassus(e: wp.ref[Env]):
         """A between the active rows; a contact's own block goes to contacts.G and leaves zeros here."""
         for k in range(e.num_contacts):
@@ -296,7 +296,7 @@ def make_delassus(t, s, dynamics):
         for c in range(n):
             e_bar.dofs[start + c].turn = wp.dot(e.dofs[start + c].S, turn)
 
-    @wp.func
+    @stage
     def delassus_adjoint(e: wp.ref[Env], e_bar: wp.ref[EnvBar]):
         """Gradient of E : A for every joint (turn, kappa) and link (K), root to tips; fills the halves."""
         e_bar.num_halves = 0

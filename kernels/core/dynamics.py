@@ -11,7 +11,7 @@ light link far out would drown in its m r^2, and Dinv with it (float32: 5e-4 off
 
 import warp as wp
 
-from ..types import FREE, PRISMATIC, exports
+from ..types import FREE, PRISMATIC, exports, stage
 
 
 def make_dynamics(t, s):
@@ -101,7 +101,7 @@ def make_dynamics(t, s):
         U = vec6(I[3], I[8], I[12], I[15], I[16], I[17])
         UD = eliminate(e.dofs[start + 0], U, U[3], p[3])
 
-    @wp.func
+    @stage
     def factorise(e: wp.ref[Env]):
         for i in range(1, e.model.num_links):
             link_inertia(e, i, e.links[i])
@@ -140,7 +140,7 @@ def make_dynamics(t, s):
         w2 = e.dofs[start + 5].Dinv * (u[5] - U[3] * v0 - U[4] * v1 - U[5] * v2 - U[0] * w0 - U[1] * w1)
         return vec6(w0, w1, w2, v0, v1, v2)
 
-    @wp.func
+    @stage
     def solve_down(e: wp.ref[Env]):
         """Velocity changes from the impulses u on the dofs."""
         for i in range(1, e.model.num_links):
@@ -163,7 +163,7 @@ def make_dynamics(t, s):
                     m = m + e.dofs[j].S * dqd
                 e.links[i].dv = m
 
-    @wp.func
+    @stage
     def solve_up_adjoint(e: wp.ref[Env], e_bar: wp.ref[EnvBar]):
         """Up pass of the adjoint of the new rates, into dofs.u. The wrenches on their way are kept in bars.direct."""
         for i in range(1, e.model.num_links):
@@ -195,7 +195,7 @@ def make_dynamics(t, s):
                 if p > 0:
                     e_bar.links[p].direct = e_bar.links[p].direct + f
 
-    @wp.func
+    @stage
     def solve_down_adjoint(e: wp.ref[Env], e_bar: wp.ref[EnvBar]):
         """From dofs.u, the adjoint s = dt Mhat^-1 (rate_bar + J^T b_bar) of the joint forces, and its motion W."""
         h = e.model.dt

@@ -2,7 +2,7 @@
 
 import warp as wp
 
-from ..types import FREE, SPHERICAL, exports
+from ..types import FREE, SPHERICAL, exports, stage
 
 
 def make_integrate(t, kinematics):
@@ -69,7 +69,7 @@ def make_integrate(t, kinematics):
                 bad = True
         return bad
 
-    @wp.func
+    @stage
     def integrate(e: wp.ref[Env], q_next: wp.array(dtype=real), qd_next: wp.array(dtype=real)):
         """q_next may be q, and qd_next qd."""
         h = e.model.dt
@@ -105,7 +105,7 @@ def make_integrate(t, kinematics):
         for n in range(3):
             e_bar.qd[j + n] = e_bar.qd[j + n] + w_bar[n]
 
-    @wp.func
+    @stage
     def integrate_adjoint(e: wp.ref[Env], e_bar: wp.ref[EnvBar]):
         """e_bar.q and qd come in as adjoints of the next state, and leave as those of q and of the next rates."""
         h = e.model.dt

@@ -2,7 +2,7 @@
 
 import warp as wp
 
-from ..types import FREE, REVOLUTE, SPHERICAL, exports
+from ..types import FREE, REVOLUTE, SPHERICAL, exports, stage
 
 
 def make_kinematics(t, s):
@@ -88,7 +88,7 @@ def make_kinematics(t, s):
         link.v = parent.v + rate
         link.a = parent.a + cross_motion(parent.v, rate)
 
-    @wp.func
+    @stage
     def kinematics(e: wp.ref[Env]):
         e.links[0].R = wp.identity(n=3, dtype=real)
         e.links[0].r = vec3()

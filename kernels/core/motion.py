@@ -8,7 +8,7 @@ passes to its subtree (v, a, W, v + dv) do not move with it, so X x* (their adjo
 
 import warp as wp
 
-from ..types import FREE, SPHERICAL, exports
+from ..types import FREE, SPHERICAL, exports, stage
 
 
 def make_motion(t, s, integrate):
@@ -17,7 +17,7 @@ def make_motion(t, s, integrate):
     angular, linear, cross_motion, cross_force = s.angular, s.linear, s.cross_motion, s.cross_force
     rigid_mul, velocity_at = s.rigid_mul, s.velocity_at
 
-    @wp.func
+    @stage
     def clear(e: wp.ref[Env], e_bar: wp.ref[EnvBar]):
         for i in range(e.model.num_links):
             e_bar.links[i].Wbar = vec6()
@@ -152,7 +152,7 @@ def make_motion(t, s, integrate):
         parent.dvbar = parent.dvbar + bar.dvbar
         parent.direct = parent.direct + bar.direct
 
-    @wp.func
+    @stage
     def motion_adjoint(e: wp.ref[Env], e_bar: wp.ref[EnvBar]):
         """Adds to e_bar.q, qd and params, tips to root."""
         for n in range(1, e.model.num_links):

@@ -13,7 +13,7 @@ A_bar is b_bar x^T + E; E, from the distance between x at that moment and the fi
 
 import warp as wp
 
-from ..types import LIMIT, PACK, exports
+from ..types import LIMIT, PACK, exports, stage
 
 
 def make_pgs(t, s):
@@ -130,7 +130,7 @@ def make_pgs(t, s):
         x = wp.where(x > e.joint_rows[k].low, x, e.joint_rows[k].low)
         return wp.where(x < e.joint_rows[k].high, x, e.joint_rows[k].high)
 
-    @wp.func
+    @stage
     def solve(e: wp.ref[Env]):
         """Impulses contacts.x and joint_rows.x from A and y = b; sweeps, moving and change say how it went."""
         prepare(e)
@@ -329,7 +329,7 @@ def make_pgs(t, s):
                 found = True
         e_bar.with_E = found
 
-    @wp.func
+    @stage
     def solve_adjoint(e: wp.ref[Env], e_bar: wp.ref[EnvBar]):
         """Reverse the sweeps, from the scaled x_bar: leaves b_bar in the bars, E, and whether E matters."""
         count = 3 * e.num_contacts + e.num_joint_rows

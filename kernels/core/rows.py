@@ -5,7 +5,7 @@ Rows 3k, 3k + 1, 3k + 2 belong to contact k (contact_rows.py), the joints' rows 
 
 import warp as wp
 
-from ..types import exports
+from ..types import exports, stage
 from .contact_rows import make_contact_rows
 from .joint_rows import make_joint_rows
 from .paths import make_paths
@@ -19,7 +19,7 @@ def make_rows(t, spatial, actuation, dynamics, detection):
     contact = make_contact_rows(t, spatial, detection, side_path)
     joint = make_joint_rows(t, actuation, row_path)
 
-    @wp.func
+    @stage
     def find_rows(e: wp.ref[Env]):
         """Complete the list of joint rows; up passes of all rows, and b in e.y."""
         joint.list_rows(e)
@@ -37,7 +37,7 @@ def make_rows(t, spatial, actuation, dynamics, detection):
         if wp.static(t.sizes.sides == 2):
             side_path.apply(e, e.paths, side + 1, e.contacts[k].link_b, x)
 
-    @wp.func
+    @stage
     def apply_impulses(e: wp.ref[Env]):
         """Turn the forces dofs.u into impulses and add those of the rows."""
         for j in range(e.model.num_dofs):
@@ -47,7 +47,7 @@ def make_rows(t, spatial, actuation, dynamics, detection):
         for k in range(e.num_joint_rows):
             row_path.apply(e, e.joint_paths, k, e.joint_rows[k].link, vec1(e.joint_rows[k].x))
 
-    @wp.func
+    @stage
     def impulses_adjoint(e: wp.ref[Env], e_bar: wp.ref[EnvBar]):
         """Adjoint of the impulses, scaled for the solver, from the up pass of the adjoint of the new rates."""
         for k in range(e.num_contacts):
@@ -65,7 +65,7 @@ def make_rows(t, spatial, actuation, dynamics, detection):
             e_bar.joint_rows[k].b = real(0.0)
             e_bar.joint_rows[k].bound = real(0.0)
 
-    @wp.func
+    @stage
     def apply_b_bar(e: wp.ref[Env], e_bar: wp.ref[EnvBar]):
         """Add the up pass of J^T b_bar to dofs.u."""
         for k in range(e.num_contacts):
@@ -82,7 +82,7 @@ def make_rows(t, spatial, actuation, dynamics, detection):
             e_bar.contacts[k].n = vec3()
             e_bar.contacts[k].z = real(0.0)
 
-    @wp.func
+    @stage
     def rows_adjoint(e: wp.ref[Env], e_bar: wp.ref[EnvBar]):
         """Everything that b, J and the bounds depend on: wrenches on links, state, control and parameters."""
         contact.contacts_adjoint(e, e_bar)
