@@ -6,8 +6,10 @@ import shutil
 import autodiff
 import checkpoints
 import numpy as np
+import pytest
 
 
+@pytest.mark.slow
 def test_methods_compute_what_ours_does(tmp_path):
     results = autodiff.main(["--methods", "C++ doubles", "torch", "--steps", "3", "--out", str(tmp_path / "a.json")])
     for row in results["rows"]:

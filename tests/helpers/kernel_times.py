@@ -99,14 +99,12 @@ class _Record:
 
 
 def _size_class() -> dict:
-    """Of the simulator that is about to launch, if there is one on the stack."""
+    """Precision and sizes of the kernel that an engine is about to launch, if there is one on the stack."""
     frame = sys._getframe(2)
     while frame is not None:
-        values = frame.f_locals
-        if "factory" in values and hasattr(values.get("self"), "_kernel_sizes"):
-            sim = values["self"]
-            sizes = vars(sim._kernel_sizes[values["factory"]])
-            return {"real": sim._real.__name__, "sizes": {name: value for name, value in sizes.items()}}
+        owner, factory = (frame.f_locals.get(name) for name in ("self", "factory"))
+        if factory is not None and hasattr(owner, "_kernel_sizes"):
+            return {"real": str(owner.dtype).removeprefix("torch."), "sizes": vars(owner._kernel_sizes[factory])}
         frame = frame.f_back
     return {"real": "", "sizes": {}}
 

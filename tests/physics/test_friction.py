@@ -113,7 +113,7 @@ def test_brick_with_its_weight_in_the_middle_slips_at_the_same_angle():
 def test_friction_is_opposite_to_the_slip_of_every_corner():
     """A spinning, sliding cube: the power of friction is as negative as it can be, -mu n |slip| at each contact."""
     model = wa.load("box")
-    sim = wa.Simulator(model, 16, device="cpu", dtype="float64", max_contacts=4)
+    sim = wa.Simulator(model, 16, device="cpu", dtype="float64")
     q, qd = sim.initial_state()
     q[:, 2] -= rest_depth(G / 4)
     qd[:, :3], qd[:, 5] = torch.tensor(HEADINGS), 7.0
