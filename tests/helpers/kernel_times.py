@@ -32,23 +32,23 @@ class KernelTimes:
         compile_module, load = module._compile, module.load
 
         def watched_compile(module, *args, **options):
-            start = time.process_time()
+            start = time.thread_time()
             compiled = compile_module(module, *args, **options)
             if compiled:
                 record = {
                     "name": module.name,
                     "key": module.get_module_identifier(1),
-                    "cpu": time.process_time() - start,
+                    "cpu": time.thread_time() - start,
                 }
                 self.compiled.append(record | _size_class())
             return compiled
 
         def watched_load(module, *args, **options):
-            start = time.process_time()
+            start = time.thread_time()
             try:
                 return load(module, *args, **options)
             finally:
-                self.loading += time.process_time() - start
+                self.loading += time.thread_time() - start
 
         module._compile, module.load = watched_compile, watched_load
 
