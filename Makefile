@@ -8,6 +8,8 @@ OUT    := out
 ENVS   ?= 1024
 STEPS  ?= 500
 WORKERS ?= 2
+# a file's tests share compiled kernels and stay together; tests/conftest.py puts the longest files first
+PYTEST = $(BIN)/python -m pytest -q -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 PIP    := $(BIN)/python -m pip install --disable-pip-version-check --progress-bar on -c constraints.txt
 
 .PHONY: help run test test-all lint bench bench-full docs gradient-report clean
@@ -22,10 +24,10 @@ run: $(VENV)/.installed-base  ## simulate 1024 Laikago robots, write a USD stage
 		--usd $(OUT)/laikago.usdc --png $(OUT)/laikago.png
 
 test: $(VENV)/.installed-test  ## run the tests, without the slow ones
-	$(BIN)/python -m pytest -q -n $(WORKERS) --dist loadfile
+	$(PYTEST)
 
 test-all: $(VENV)/.installed-test  ## run all tests
-	$(BIN)/python -m pytest -q -n $(WORKERS) --dist loadfile -m "slow or not slow"
+	$(PYTEST) -m "slow or not slow"
 
 lint: $(VENV)/.installed-dev  ## check format, lint and types
 	$(BIN)/ruff format --check .

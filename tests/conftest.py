@@ -2,6 +2,9 @@
 
 import pytest
 
+# Files that take longest. They come first: started last, one of them would keep one core busy while the others wait.
+LONGEST = ("test_cuda_compiles.py", "test_rl_distributed.py", "test_examples.py")
+
 
 def pytest_addoption(parser):
     parser.addoption(
@@ -17,6 +20,10 @@ def pytest_configure(config):
         from kernel_times import KernelTimes
 
         config.pluginmanager.register(KernelTimes(config, folder))
+
+
+def pytest_collection_modifyitems(items):
+    items.sort(key=lambda item: item.path.name not in LONGEST)
 
 
 # Fixtures import what they need, so that the process that only distributes the tests need not.

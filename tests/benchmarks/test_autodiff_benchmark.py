@@ -4,10 +4,12 @@ import json
 import shutil
 
 import numpy as np
+import pytest
 
 from autodiff import autodiff, checkpoints
 
 
+@pytest.mark.slow
 def test_methods_compute_what_ours_does(tmp_path):
     results = autodiff.main(["--methods", "C++ doubles", "torch", "--steps", "3", "--out", str(tmp_path / "a.json")])
     for row in results["rows"]:

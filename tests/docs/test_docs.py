@@ -49,6 +49,7 @@ def test_command_is_correct(command, tmp_path):
     doc_commands.check(command, tmp_path)
 
 
+@pytest.mark.slow
 def test_make_run_runs(tmp_path):
     """As in the README, but without installing anything and with fewer robots."""
     assert (Path(sys.prefix) / "bin" / "warp-articulated").exists(), "run the tests in an environment with the package"

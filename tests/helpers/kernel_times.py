@@ -32,23 +32,23 @@ class KernelTimes:
         compile_module, load = module._compile, module.load
 
         def watched_compile(module, *args, **options):
-            start = time.process_time()
+            start = time.thread_time()
             compiled = compile_module(module, *args, **options)
             if compiled:
                 record = {
                     "name": module.name,
                     "key": module.get_module_identifier(1),
-                    "cpu": time.process_time() - start,
+                    "cpu": time.thread_time() - start,
                 }
                 self.compiled.append(record | _size_class())
             return compiled
 
         def watched_load(module, *args, **options):
-            start = time.process_time()
+            start = time.thread_time()
             try:
                 return load(module, *args, **options)
             finally:
-                self.loading += time.process_time() - start
+                self.loading += time.thread_time() - start
 
         module._compile, module.load = watched_compile, watched_load
 
@@ -99,14 +99,12 @@ class _Record:
 
 
 def _size_class() -> dict:
-    """Of the simulator that is about to launch, if there is one on the stack."""
+    """Precision and sizes of the kernel that an engine is about to launch, if there is one on the stack."""
     frame = sys._getframe(2)
     while frame is not None:
-        values = frame.f_locals
-        if "factory" in values and hasattr(values.get("self"), "_kernel_sizes"):
-            sim = values["self"]
-            sizes = vars(sim._kernel_sizes[values["factory"]])
-            return {"real": sim._real.__name__, "sizes": {name: value for name, value in sizes.items()}}
+        owner, factory = (frame.f_locals.get(name) for name in ("self", "factory"))
+        if factory is not None and hasattr(owner, "_kernel_sizes"):
+            return {"real": str(owner.dtype).removeprefix("torch."), "sizes": vars(owner._kernel_sizes[factory])}
         frame = frame.f_back
     return {"real": "", "sizes": {}}
 

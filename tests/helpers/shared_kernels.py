@@ -32,11 +32,14 @@ def fits(own: Sizes, room: Sizes) -> bool:
 
 
 def shared_sizes(model, max_contacts: int) -> Sizes:
-    """The first size class with room for a model; its own if there is none, or if contacts are to be dropped."""
+    """The first size class with room for a model, or the model's own sizes.
+
+    A list of contacts that may overflow keeps its length, because its length decides which contacts are dropped.
+    """
     own = topology.sizes_of(model, max_contacts)
-    if topology.sizes_of(model, max_contacts=10**6).contacts > own.contacts:
-        return own
-    return next((room for room in CLASSES if fits(own, room)), own)
+    overflows = topology.sizes_of(model, max_contacts=10**6).contacts > own.contacts
+    rooms = (room for room in CLASSES if fits(own, room) and not (overflows and room.contacts > own.contacts))
+    return next(rooms, own)
 
 
 @contextmanager

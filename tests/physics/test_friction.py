@@ -113,7 +113,7 @@ def test_brick_with_a_raised_com_slips_at_the_same_angle():
 def test_friction_opposes_the_slip_of_every_corner():
     """A spinning, sliding cube: friction dissipates the maximum power, -mu n |slip| at each contact."""
     model = wa.load("box")
-    sim = wa.Simulator(model, 16, device="cpu", dtype="float64", max_contacts=4)
+    sim = wa.Simulator(model, 16, device="cpu", dtype="float64")
     q, qd = sim.initial_state()
     q[:, 2] -= rest_depth(G / 4)
     qd[:, :3], qd[:, 5] = torch.tensor(HEADINGS), 7.0
