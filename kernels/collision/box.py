@@ -267,7 +267,7 @@ def make_box(g):
             wn = wp.cw_mul(named, w)
             divisor = wp.max(wp.dot(wn, wn), real(TINY))
             along = -wp.dot(wn, l0 - wp.cw_mul(sides, s)) / divisor
-        elif rule > 1:
+        elif rule > 1 and rule < CLOSEST:  # not an absent candidate
             i = rule // 2 - 1
             divisor = wp.where(wp.abs(w[i]) > real(TINY), w[i], real(1.0))
             along = (wp.where(rule % 2 == 0, -s[i], s[i]) - l0[i]) / divisor
@@ -337,7 +337,7 @@ def make_box(g):
             w_bar += wp.cw_mul(named, out + w * along) * k
             l_bar += wp.cw_mul(named, w) * k
             size -= wp.cw_mul(sides, w) * k
-        elif rule > 1:
+        elif rule > 1 and rule < CLOSEST:  # not an absent candidate
             i = rule // 2 - 1
             k = along_bar / divisor
             w_bar[i] = w_bar[i] - along * k

@@ -36,6 +36,11 @@ def begin(device: str | None = None) -> tuple[int, int, str | None]:
     return dist.get_rank(), dist.get_world_size(), device
 
 
+def meet() -> None:
+    """Wait for all processes."""
+    gather(None)
+
+
 def end() -> None:
     if dist.is_initialized():
         dist.destroy_process_group()

@@ -169,6 +169,7 @@ def train(
             if report:
                 done = clock / seconds if steps is None else max(clock / seconds, learner.steps / steps)
                 report(row, 1.0 if good else min(done, 1.0))
+        distributed.meet()  # a process that leaves while another still saves can be aborted by gloo's threads
     finally:
         run.close()
         distributed.end()
