@@ -14,8 +14,9 @@ import warp_articulated as wa
 
 QUICK = "laikago_feet"  # its kernels are compiled for many other tests
 # Relative to the largest entry times the root of the number of entries, which a random projection averages over.
-# Another order of additions moved results by 1e-13 and 3e-4 at most; a wrong term moves them by far more.
-TOLERANCE = {"float64": 1e-10, "float32": 3e-2}
+# The restructuring changed the order of some additions and moved them by 7e-12 (boxes3, a stack) and 6e-4 (box, whose
+# gradient by friction is a difference of equal numbers) at most.
+TOLERANCE = {"float64": 1e-10, "float32": 5e-3}
 
 
 def check(scene, precision, with_queries):
