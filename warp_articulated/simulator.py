@@ -19,6 +19,8 @@ from .device.results import Contacts, Diagnostics
 from .device.structs import broadcast, check_names, check_rows, check_values
 from .model import JointType, Model
 
+MAX_CONTACTS = 16  # by default; docs/gpu.md says what they cost
+
 
 class Simulator:
     """Many copies of a model, stepped together, one per thread.
@@ -61,7 +63,7 @@ class Simulator:
         cfm: float = 1e-2,
         restitution_threshold: float | None = None,
         max_push_speed: float = 5.0,
-        max_contacts: int = 32,
+        max_contacts: int = MAX_CONTACTS,
         validate: bool | None = None,
     ):
         given = dict(locals())
