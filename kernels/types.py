@@ -119,7 +119,8 @@ def make_arguments(real):
         vertices: wp.array(dtype=vec3)
         dt: real
         iterations: int
-        tolerance: real  # PGS stops when no impulse changes by more than this
+        tolerance: real  # PGS stops when no impulse changes by more than this,
+        rounding: real  # or, when changes no longer shrink, by more than this share of the largest impulse
         pyramid: int  # 1: friction limited per axis; 0: Coulomb's cone
         restitution_threshold: real  # m/s; slower impacts do not bounce
         max_push_speed: real  # m/s, limit of the speed at which penetrating shapes are pushed apart

@@ -38,10 +38,10 @@ from gpu import occupancy, roofline
 from lib import machine, reporting
 from warp_articulated.device.topology import sizes_of
 from warp_articulated.model.pairs import SLOTS
-from warp_articulated.simulator import MAX_CONTACTS
 
 ARCHS = (80, 86, 90, 120)  # A100, RTX 30, H100, RTX 50
 REALS = {"float32": wp.float32, "float64": wp.float64}
+MAX_CONTACTS = 16  # the default for one robot
 FEET, ALL_KINDS = "laikago_feet", "all kinds of pairs"
 FORWARD = (make_rollout, make_diagnostics)  # the others are adjoints, which record the solver's sweeps
 KERNELS = {

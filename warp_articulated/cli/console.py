@@ -103,7 +103,7 @@ def add_simulator(command: argparse.ArgumentParser) -> None:
     add("--device", default=None, help=DEVICE_HELP)
     add("--dtype", choices=("float32", "float64"), default="float32", help="precision (%(default)s)")
     add("--iterations", type=count, default=50, help="maximum sweeps of the contact solver (%(default)s)")
-    add("--tolerance", type=number, default=0.0, help="impulse change in N s at which the solver stops (%(default)s)")
+    add("--tolerance", type=number, help="impulse change in N s at which the solver stops (default: rounding)")
     add("--threads", type=count, default=None, help=THREADS_HELP)
 
 

@@ -99,6 +99,12 @@ def _common(parent: np.ndarray, depth: list[int]) -> np.ndarray:
     return common
 
 
+def default_contacts(model: Model) -> int:
+    """Contacts at once for which there is room if nobody says otherwise: a robot that lies, and more for every body."""
+    trees = int(np.count_nonzero(model.parent == WORLD))
+    return 16 + 8 * max(trees - 1, 0)
+
+
 def sizes_of(model: Model, max_contacts: int, exact: bool = False) -> Sizes:
     """Capacities of the kernel that can simulate the model.
 
