@@ -17,7 +17,7 @@ import time
 from lib.machine import progress, script, table
 
 BENCHMARKS = (
-    "throughput", "gradient", "autodiff", "crowd", "checkpoints", "growth", "peers", "scoreboard", "gpu_resources",
+    "throughput", "solver_exit", "gradient", "autodiff", "crowd", "checkpoints", "growth", "peers", "scoreboard", "gpu_resources",
     "gpu", "render", "usd_export", "applications", "transfer", "learning",
 )  # fmt: skip
 ARGUMENTS = {
