@@ -32,11 +32,12 @@ def stack_of(path: str | os.PathLike) -> int:
 def stacks(cubin: bytes) -> dict[str, int]:
     """Bytes of stack per thread by the symbols of the kernels in a cubin."""
     sections = list(_sections(cubin))
-    found: dict[str, int] = {}
-    for name, kind, body, link in sections:
-        if kind == SYMBOLS:
-            symbols = [_text(sections[link][2], entry[0]) for entry in SYMBOL.iter_unpack(body)]
+    table, strings = next(
+        ((body, sections[link][2]) for _, kind, body, link in sections if kind == SYMBOLS), (b"", b"")
+    )
+    symbols = [_text(strings, entry[0]) for entry in SYMBOL.iter_unpack(table)]
     code = {name.removeprefix(".text.") for name, *_ in sections if name.startswith(".text.")}
+    found: dict[str, int] = {}
     for name, _, body, _ in sections:
         if name == ".nv.info":
             for attribute, symbol, size in _pairs(body):

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     import warp as wp
 
 GB = 10**9
-# Threads that a multiprocessor can hold at once, by compute capability: CUDA programming guide, technical specifications
+# Threads that a multiprocessor can hold at once, by compute capability: CUDA programming guide
 THREADS = {75: 1024, 80: 2048, 86: 1536, 87: 1536, 89: 1536, 90: 2048, 120: 1536}
 
 

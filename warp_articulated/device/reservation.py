@@ -25,9 +25,9 @@ if TYPE_CHECKING:
     from ..model import Model
 
 MAX_STACK = 512 * 1024  # bytes per thread; CUDA programming guide, local memory per thread
-# The compiler keeps a temporary of the local vector that is the working memory, so there are two of it
+# Working memory is one or two local vectors. Of one above this size the compiler keeps a temporary, which is as large
 # (tests/physics/test_reservation.py compares with compiled kernels).
-COPIES = 2
+UNCOPIED = 8192
 SPILLS = 2048  # bytes, allowed for spilled registers and small local variables; at most 1.2 KB were seen
 SHARE = 0.9  # of a GPU's memory may be stacks: CUDA, torch and the batch need some, too
 
@@ -52,18 +52,18 @@ def fits(gpu: Gpu, stack: int) -> bool:
 # -- stacks of a model's kernels, with and without compiling
 
 
-def working_memory(real, sizes: Sizes) -> int:
-    """Bytes of the local vectors that a kernel works in; sizes of adjoint kernels have sweeps."""
+def working_memory(real, sizes: Sizes) -> list[int]:
+    """Bytes of each local vector that a kernel works in; sizes of adjoint kernels have sweeps."""
     types = make_types(real, sizes)
     vectors = [types.Memory]
     if sizes.sweeps and hasattr(types, "MemoryBar"):
         vectors.append(types.MemoryBar)
-    return sum(ctypes.sizeof(vector) for vector in vectors)
+    return [ctypes.sizeof(vector) for vector in vectors]
 
 
 def estimated_stack(real, sizes: Sizes) -> int:
     """Bytes of stack per thread, without compiling: not less than the compiler's, and at most 2 KB more."""
-    return COPIES * working_memory(real, sizes) + SPILLS
+    return SPILLS + sum(size if size <= UNCOPIED else 2 * size for size in working_memory(real, sizes))
 
 
 def compiled_stack(kernel: wp.Kernel, arch: int) -> int:
@@ -149,8 +149,9 @@ def check_launch(kernel: wp.Kernel, device: wp.Device, block_dim: int) -> None:
     """Raise StackError before the first launch of a loaded kernel that the GPU has no memory for."""
     if not (enabled and device.is_cuda):
         return
+    loaded = kernel.module.load(device, block_dim)  # it is loaded: this only looks it up
     try:
-        stack = stack_of(kernel.module.load(device, block_dim).binary_path)  # it is loaded: this only looks it up
+        stack = stack_of(loaded.binary_path or "") if loaded else 0
     except OSError:  # the kernel cache was emptied meanwhile; CUDA has the kernel, and decides
         return
     name = kernel.key.split("__")[-1]
