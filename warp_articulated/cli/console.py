@@ -104,6 +104,7 @@ def add_simulator(command: argparse.ArgumentParser) -> None:
     add("--dtype", choices=("float32", "float64"), default="float32", help="precision (%(default)s)")
     add("--iterations", type=count, default=50, help="maximum sweeps of the contact solver (%(default)s)")
     add("--tolerance", type=number, default=0.0, help="impulse change in N s at which the solver stops (%(default)s)")
+    add("--max-contacts", type=count, default=32, help="contacts at once per environment (%(default)s)")
     add("--threads", type=count, default=None, help=THREADS_HELP)
 
 
@@ -154,6 +155,7 @@ def make_simulator(options: argparse.Namespace, model: Model) -> Simulator:
         dt=options.dt,
         iterations=options.iterations,
         tolerance=options.tolerance,
+        max_contacts=options.max_contacts,
         threads=options.threads,
     )
 
