@@ -13,12 +13,13 @@ import warp_articulated as wa
 from warp_articulated.cli import gpu_memory
 from warp_articulated.device.gpus import GPUS, Gpu, named
 from warp_articulated.device.reservation import Stacks, fits, reservation, stacks_of_model
+from warp_articulated.device.topology import default_contacts
 
 PAGE = Path(__file__).resolve().parent / "gpu.md"
 TABLE = re.compile(r"<!-- table: (\w+) -->.*?<!-- end of table -->", re.DOTALL)
 SHOWN = ("RTX 3060", "RTX 4090", "RTX 5090", "L4", "L40S", "A100 40 GB", "A100 80 GB", "H100 SXM", "T4", "Orin")
 PENDULUMS = re.compile(r"pendulum[2-7]$")  # their kernels are those of pendulum1
-SMALLER = (("laikago", 16), ("laikago", 8), ("ant", 16), ("ant", 8))  # scene and max_contacts
+OTHERS = (("laikago", 8), ("laikago", 32), ("ant", 8), ("ant", 32))  # scene and max_contacts
 
 
 def verdict(gpu: Gpu, stacks: Stacks) -> str:
@@ -39,9 +40,11 @@ def scenes() -> str:
     """What fits: a row for each scene."""
     gpus = [named(name) for name in SHOWN]
     lines = [["scene", "max_contacts", "stack, bytes", "adjoint's", *(gpu.name for gpu in gpus)]]
-    cases = [(name, 32) for name in wa.scene_names() if not PENDULUMS.match(name)]
-    for name, max_contacts in (*cases, *SMALLER):
-        stacks = stacks_of_model(wa.load(name), max_contacts=max_contacts)
+    cases = [(name, None) for name in wa.scene_names() if not PENDULUMS.match(name)]
+    for name, given in (*cases, *OTHERS):
+        model = wa.load(name)
+        max_contacts = given or default_contacts(model)
+        stacks = stacks_of_model(model, max_contacts=max_contacts)
         sizes = [f"{stacks.forward:,}", f"{stacks.adjoint:,}"]
         lines.append([name, str(max_contacts), *sizes, *(verdict(gpu, stacks) for gpu in gpus)])
     return table(lines)

@@ -48,8 +48,9 @@ def make_rollout(real, sizes: Sizes):
         """
         env = first + wp.tid()
         e = t.Env()
-        memory = t.Memory()
-        t.enter(e, memory, model, params, env)
+        while False:  # only declares, see types.py
+            memory = t.Memory()
+        t.enter(e, wp.address_of(memory), model, params, env)
         at = int(-1)
         lost = int(0)
         for n in range(u.shape[0] * substeps):
@@ -111,11 +112,11 @@ def make_rollout_adjoint(real, sizes: Sizes):
         """
         env = first + wp.tid()
         e = t.Env()
-        memory = t.Memory()
-        t.enter(e, memory, model, params, env)
         e_bar = t.EnvBar()
-        memory_bar = t.MemoryBar()
-        t.enter_bar(e, e_bar, memory_bar, params_bar)
+        while False:  # only declares, see types.py
+            memory = t.MemoryBar()
+        t.enter(e, wp.address_of(memory), model, params, env)
+        t.enter_bar(e, e_bar, wp.address_of(memory), params_bar)
         e_bar.q = q_bar[env]
         e_bar.qd = qd_bar[env]
         steps = u.shape[0] * substeps

@@ -57,11 +57,17 @@ class Sizes:
     sides: int = 1  # 2: some contact moves both of its links
     kinds: tuple[tuple[int, int], ...] = ()  # pairs of ShapeType that occur
     sweeps: int = 0  # of the contact solver, that kernels of the adjoint record
+    again: bool = False  # a step's adjoint is computed more than once, so it must not overwrite the step's memory
 
     @property
     def rows(self) -> int:
-        """Rows of the contact problem, rounded up so that a row is whole packs and whole contacts."""
-        return -(-(3 * self.contacts + self.joint_rows) // (3 * PACK)) * 3 * PACK
+        """Rows of the contact problem."""
+        return 3 * self.contacts + self.joint_rows
+
+    @property
+    def columns(self) -> int:
+        """The same, rounded up to whole packs."""
+        return -(-self.rows // PACK) * PACK
 
 
 @cache
@@ -91,6 +97,7 @@ def make_arguments(real):
         num_limited: int
         rubbing: wp.array(dtype=int)  # dofs with dry friction
         num_rubbing: int
+        max_joint_rows: int  # room for limits, saturated drives and dry friction at once (actuation.py)
         dof_link: wp.array(dtype=int)
         dof_q: wp.array(dtype=int)  # entry of q that a one-dof joint's dof moves, -1 for others
         spring_ref: wp.array(dtype=real)
@@ -112,7 +119,8 @@ def make_arguments(real):
         vertices: wp.array(dtype=vec3)
         dt: real
         iterations: int
-        tolerance: real  # PGS stops when no impulse changes by more than this
+        tolerance: real  # PGS stops when no impulse changes by more than this,
+        rounding: real  # or, when changes no longer shrink, by more than this share of the largest impulse
         pyramid: int  # 1: friction limited per axis; 0: Coulomb's cone
         restitution_threshold: real  # m/s; slower impacts do not bounce
         max_push_speed: real  # m/s, limit of the speed at which penetrating shapes are pushed apart
@@ -164,10 +172,8 @@ def make_types(real, sizes: Sizes):
         r: vec3  # frame origin relative to O
         v: vec6  # velocity
         a: vec6  # acceleration when all joint accelerations are zero, gravity included
-        c: vec3  # com relative to O
-        Ic: vec6  # rotational inertia about the com, world axes, packed
         IA: sym6  # articulated-body inertia, about the link's own origin
-        pA: vec6  # articulated bias force, likewise
+        pA: vec6  # articulated bias force, likewise; then wrenches of the adjoint's up pass
         dv: vec6  # velocity change over the step
 
     @wp.struct
@@ -306,15 +312,28 @@ def make_types(real, sizes: Sizes):
         Z: mat36  # motions of the link under all rows, weighted with E
 
     NL, NV, ND, NC = sizes.links + 1, sizes.dofs, sizes.depth, sizes.contacts
-    NJ, NS, NR, NI = sizes.joint_rows, sizes.sides, sizes.rows, sizes.sweeps
-    # All working memory is one local vector, seen as arrays. A struct of vectors would be made as a temporary and
-    # copied, which doubles the stack on CUDA.
-    Memory, at = _layout(
-        real, links=(Link, NL), dofs=(Dof, NV), contacts=(Contact, NC), joint_rows=(JointRow, NJ),
-        u=(vec3, NC * NS * ND), uD=(vec3, NC * NS * ND), roots=(Root, NC * NS), joint_u=(vec1, NJ * ND),
-        joint_roots=(JointRoot, NJ), A=(real, NR * NR), y=(real, NR), scale=(real, NR),
+    NJ, NS, NR, NP, NI = sizes.joint_rows, sizes.sides, sizes.rows, sizes.columns, sizes.sweeps
+    NH = NC * NS + NJ
+    # All working memory is one local vector, seen as arrays; in kernels of the adjoint it is longer. What the solver and
+    # its adjoint need is overwritten by what comes after them.
+    step = dict(
+        links=(Link, NL), dofs=(Dof, NV), contacts=(Contact, NC), joint_rows=(JointRow, NJ), u=(vec3, NC * NS * ND),
+        uD=(vec3, NC * NS * ND), roots=(Root, NC * NS), joint_u=(vec1, NJ * ND), joint_roots=(JointRoot, NJ),
     )  # fmt: skip
-    LINKS, DOFS, CONTACTS, JOINT_ROWS, U, UD, ROOTS, JOINT_U, JOINT_ROOTS, MATRIX, Y, SCALE = at
+    solver = dict(A=(real, NR * NP), y=(real, NP), scale=(real, NP))
+    solver_bar = dict(x_bar=(real, NP), dx=(real, NP), history=(real, NI * NR))
+    after = dict(link_bars=(LinkBar, NL), halves=(Half, NH))
+    bars = dict(
+        dof_bars=(DofBar, NV), contact_bars=(ContactBar, NC), joint_row_bars=(JointRowBar, NJ), E=(real, NR * NP)
+    )
+    Memory, _ = _layout(real, step | solver)
+    turns = [solver | solver_bar | after] if sizes.again else [solver | solver_bar, after]
+    MemoryBar, at = _layout(real, step, *turns, last=bars)
+    LINKS, DOFS, CONTACTS, JOINT_ROWS = (at[name] for name in ("links", "dofs", "contacts", "joint_rows"))
+    U, UD, ROOTS, JOINT_U, JOINT_ROOTS = (at[name] for name in ("u", "uD", "roots", "joint_u", "joint_roots"))
+    MATRIX, Y, SCALE, X, DX, HISTORY = (at[name] for name in ("A", "y", "scale", "x_bar", "dx", "history"))
+    LINK_BARS, DOF_BARS, CONTACT_BARS = (at[name] for name in ("link_bars", "dof_bars", "contact_bars"))
+    JOINT_ROW_BARS, HALVES, MATRIX_BAR = (at[name] for name in ("joint_row_bars", "halves", "E"))
 
     @wp.struct
     class Env:
@@ -337,7 +356,6 @@ def make_types(real, sizes: Sizes):
         joint_paths: JointPaths
         A: wp.array2d(dtype=real)
         rows: wp.array2d(dtype=pack)  # A, each row by packs
-        blocks: wp.array2d(dtype=vec3)  # A, each row by contacts
         y: wp.array(dtype=real)  # right-hand side of the rows
         y_packs: wp.array(dtype=pack)
         scale: wp.array(dtype=real)
@@ -348,9 +366,8 @@ def make_types(real, sizes: Sizes):
         change: real  # largest change of an impulse in the last sweep
 
     @wp.func
-    def enter(e: wp.ref[Env], memory: wp.ref[Memory], model: Model, params: Params, index: int):
-        """Set up an environment with its working memory; q, qd and u are left to the caller."""
-        start = wp.address_of(memory)
+    def enter(e: wp.ref[Env], start: wp.uint64, model: Model, params: Params, index: int):
+        """Set up an environment with the working memory at `start`; q, qd and u are left to the caller."""
         e.model = model
         e.params = params
         e.index = index
@@ -363,20 +380,12 @@ def make_types(real, sizes: Sizes):
         e.paths.root = wp.array(ptr=start + ROOTS, shape=(NC * NS,), dtype=Root)
         e.joint_paths.u = wp.array(ptr=start + JOINT_U, shape=(NJ, ND), dtype=vec1)
         e.joint_paths.root = wp.array(ptr=start + JOINT_ROOTS, shape=(NJ,), dtype=JointRoot)
-        e.A = wp.array(ptr=start + MATRIX, shape=(NR, NR), dtype=real)
-        e.rows = wp.array(ptr=start + MATRIX, shape=(NR, NR // PACK), dtype=pack)
-        e.blocks = wp.array(ptr=start + MATRIX, shape=(NR, NR // 3), dtype=vec3)
-        e.y = wp.array(ptr=start + Y, shape=(NR,), dtype=real)
-        e.y_packs = wp.array(ptr=start + Y, shape=(NR // PACK,), dtype=pack)
-        e.scale = wp.array(ptr=start + SCALE, shape=(NR,), dtype=real)
-        e.scale_packs = wp.array(ptr=start + SCALE, shape=(NR // PACK,), dtype=pack)
-
-    NH = NC * NS + NJ
-    MemoryBar, at_bar = _layout(
-        real, links=(LinkBar, NL), dofs=(DofBar, NV), contacts=(ContactBar, NC), joint_rows=(JointRowBar, NJ),
-        halves=(Half, NH), E=(real, NR * NR), x=(real, NR), dx=(real, NR), history=(real, NI * NR),
-    )  # fmt: skip
-    LINKS_BAR, DOFS_BAR, CONTACTS_BAR, JOINT_ROWS_BAR, HALVES, MATRIX_BAR, X, DX, HISTORY = at_bar
+        e.A = wp.array(ptr=start + MATRIX, shape=(NR, NP), dtype=real)
+        e.rows = wp.array(ptr=start + MATRIX, shape=(NR, NP // PACK), dtype=pack)
+        e.y = wp.array(ptr=start + Y, shape=(NP,), dtype=real)
+        e.y_packs = wp.array(ptr=start + Y, shape=(NP // PACK,), dtype=pack)
+        e.scale = wp.array(ptr=start + SCALE, shape=(NP,), dtype=real)
+        e.scale_packs = wp.array(ptr=start + SCALE, shape=(NP // PACK,), dtype=pack)
 
     @wp.struct
     class EnvBar:
@@ -401,21 +410,20 @@ def make_types(real, sizes: Sizes):
         dx_packs: wp.array(dtype=pack)
 
     @wp.func
-    def enter_bar(e: wp.ref[Env], e_bar: wp.ref[EnvBar], memory: wp.ref[MemoryBar], params: ParamsBar):
-        """Set up the adjoint of an environment, and the solver's history in the environment itself."""
-        start = wp.address_of(memory)
+    def enter_bar(e: wp.ref[Env], e_bar: wp.ref[EnvBar], start: wp.uint64, params: ParamsBar):
+        """Set up the adjoint in the same memory, which is a MemoryBar, and the solver's history in the environment."""
         e_bar.params = params
-        e_bar.links = wp.array(ptr=start + LINKS_BAR, shape=(NL,), dtype=LinkBar)
-        e_bar.dofs = wp.array(ptr=start + DOFS_BAR, shape=(NV,), dtype=DofBar)
-        e_bar.contacts = wp.array(ptr=start + CONTACTS_BAR, shape=(NC,), dtype=ContactBar)
-        e_bar.joint_rows = wp.array(ptr=start + JOINT_ROWS_BAR, shape=(NJ,), dtype=JointRowBar)
+        e_bar.links = wp.array(ptr=start + LINK_BARS, shape=(NL,), dtype=LinkBar)
+        e_bar.dofs = wp.array(ptr=start + DOF_BARS, shape=(NV,), dtype=DofBar)
+        e_bar.contacts = wp.array(ptr=start + CONTACT_BARS, shape=(NC,), dtype=ContactBar)
+        e_bar.joint_rows = wp.array(ptr=start + JOINT_ROW_BARS, shape=(NJ,), dtype=JointRowBar)
         e_bar.halves = wp.array(ptr=start + HALVES, shape=(NH,), dtype=Half)
-        e_bar.E = wp.array(ptr=start + MATRIX_BAR, shape=(NR, NR), dtype=real)
-        e_bar.E_packs = wp.array(ptr=start + MATRIX_BAR, shape=(NR, NR // PACK), dtype=pack)
-        e_bar.x = wp.array(ptr=start + X, shape=(NR,), dtype=real)
-        e_bar.x_packs = wp.array(ptr=start + X, shape=(NR // PACK,), dtype=pack)
-        e_bar.dx = wp.array(ptr=start + DX, shape=(NR,), dtype=real)
-        e_bar.dx_packs = wp.array(ptr=start + DX, shape=(NR // PACK,), dtype=pack)
+        e_bar.E = wp.array(ptr=start + MATRIX_BAR, shape=(NR, NP), dtype=real)
+        e_bar.E_packs = wp.array(ptr=start + MATRIX_BAR, shape=(NR, NP // PACK), dtype=pack)
+        e_bar.x = wp.array(ptr=start + X, shape=(NP,), dtype=real)
+        e_bar.x_packs = wp.array(ptr=start + X, shape=(NP // PACK,), dtype=pack)
+        e_bar.dx = wp.array(ptr=start + DX, shape=(NP,), dtype=real)
+        e_bar.dx_packs = wp.array(ptr=start + DX, shape=(NP // PACK,), dtype=pack)
         e.history = wp.array(ptr=start + HISTORY, shape=(NI, NR), dtype=real)
 
     structs = (
@@ -428,12 +436,26 @@ def make_types(real, sizes: Sizes):
     )  # fmt: skip
 
 
-def _layout(real, **parts):
-    """A local vector type with room for all parts (name=(type, count)), and the byte at which each starts."""
+def _layout(real, parts: dict, *turns: dict, last: dict | None = None):
+    """A local vector type with room for all parts ({name: (type, count)}), and the byte at which each starts.
+
+    turns: groups of parts that take turns in one place, as no part of one is needed together with a part of another.
+    Behind them come the parts of `last`.
+
+    Kernels declare such a vector by `while False: memory = Memory()`. If that were executed, NVRTC would make the value
+    in a temporary and copy it, which from 8 KB on doubles the stack and takes 100,000 instructions per launch.
+    """
     scalar = ctypes.sizeof(real._type_)
-    starts, end = [], 0
-    for dtype, count in parts.values():
-        starts.append(wp.constant(wp.uint64(end)))
-        size = scalar if dtype is real else ctypes.sizeof(getattr(dtype, "ctype", dtype))
-        end += -(-count * size // (4 * scalar)) * 4 * scalar
-    return wp.types.vector(length=end // scalar, dtype=real), starts
+    at = {}
+
+    def place(parts: dict, end: int) -> int:
+        for name, (dtype, count) in parts.items():
+            at[name] = wp.constant(wp.uint64(end))
+            size = scalar if dtype is real else ctypes.sizeof(getattr(dtype, "ctype", dtype))
+            end += -(-count * size // (4 * scalar)) * 4 * scalar
+        return end
+
+    start = place(parts, 0)
+    end = max([start, *(place(turn, start) for turn in turns)])
+    end = place(last or {}, end)
+    return wp.types.vector(length=end // scalar, dtype=real), at

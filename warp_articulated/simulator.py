@@ -17,7 +17,11 @@ from .device import checks
 from .device.engine import PRECISIONS, Counts, Engine
 from .device.results import Contacts, Diagnostics
 from .device.structs import broadcast, check_names, check_rows, check_values
+from .device.topology import default_contacts
 from .model import JointType, Model
+
+# What the solver takes for rounding, as a share of the largest impulse: a few units in the last place
+ROUNDING = {"float32": 2.0**-21, "float64": 2.0**-50}
 
 
 class Simulator:
@@ -31,7 +35,8 @@ class Simulator:
         dt: seconds per step.
         substeps: steps of dt per control, which is held in between.
         iterations: sweeps of the contact solver at most.
-        tolerance: N s; the solver stops early once no impulse changes by more.
+        tolerance: N s; the solver stops early once no impulse changes by more. By default it stops when nothing changes,
+            or when changes have stopped shrinking and are rounding errors of the largest impulse. 0: only the former.
         threads: CPU threads to spread the environments over, by default all cores. Results do not depend on it.
         friction: "cone" (Coulomb) or "pyramid" (each tangent limited by itself, as in the paper).
         erp: share of a penetration or limit violation that is removed per step.
@@ -40,7 +45,7 @@ class Simulator:
         max_push_speed: m/s, highest speed at which penetrating shapes are pushed apart, so that deep overlaps separate
             gently.
         max_contacts: contacts at once per environment (rounded up to 4, 8, 16, ...); beyond it the deepest are kept and
-            `dropped_contacts` counts the others.
+            `dropped_contacts` counts the others. By default 16, and 8 more for every tree after the first.
         validate: refuse states and controls that are not finite; by default on the CPU only, where it costs no sync.
     """
 
@@ -54,14 +59,14 @@ class Simulator:
         dt: float = 1e-3,
         substeps: int = 1,
         iterations: int = 50,
-        tolerance: float = 0.0,
+        tolerance: float | None = None,
         threads: int | None = None,
         friction: str = "cone",
         erp: float = 0.2,
         cfm: float = 1e-2,
         restitution_threshold: float | None = None,
         max_push_speed: float = 5.0,
-        max_contacts: int = 32,
+        max_contacts: int | None = None,
         validate: bool | None = None,
     ):
         given = dict(locals())
@@ -77,12 +82,15 @@ class Simulator:
                 "rollout(..., params={'friction': ...})."
             )
         checks.positive("dt", dt)
-        for name, value in (("tolerance", tolerance), ("erp", erp), ("cfm", cfm)):
+        for name, value in (("tolerance", tolerance or 0.0), ("erp", erp), ("cfm", cfm)):
             checks.positive(name, value, zero=True)
         checks.positive("max_push_speed", max_push_speed)
         if restitution_threshold is None:
             restitution_threshold = max(0.05, 3.0 * float(abs(model.gravity).max()) * dt)
         checks.positive("restitution_threshold", restitution_threshold, zero=True)
+        if max_contacts is None:
+            max_contacts = default_contacts(model)
+        max_contacts = checks.whole("max_contacts", max_contacts, 1)
         self.model = model
         self.num_envs = checks.whole("num_envs", num_envs, 1)
         self.substeps = checks.whole("substeps", substeps, 1)
@@ -95,13 +103,14 @@ class Simulator:
             device=self.device,
             dtype=dtype,
             threads=threads,
-            max_contacts=checks.whole("max_contacts", max_contacts, 1),
+            max_contacts=max_contacts,
             erp=erp,
             cfm=cfm,
             solver={
                 "dt": dt,
                 "iterations": checks.whole("iterations", iterations, 0),
-                "tolerance": tolerance,
+                "tolerance": tolerance or 0.0,
+                "rounding": ROUNDING[dtype] if tolerance is None else 0.0,
                 "pyramid": int(friction == "pyramid"),
                 "restitution_threshold": restitution_threshold,
                 "max_push_speed": max_push_speed,

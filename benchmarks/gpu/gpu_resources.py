@@ -41,6 +41,7 @@ from warp_articulated.model.pairs import SLOTS
 
 ARCHS = (80, 86, 90, 120)  # A100, RTX 30, H100, RTX 50
 REALS = {"float32": wp.float32, "float64": wp.float64}
+MAX_CONTACTS = 16  # the default for one robot
 FEET, ALL_KINDS = "laikago_feet", "all kinds of pairs"
 FORWARD = (make_rollout, make_diagnostics)  # the others are adjoints, which record the solver's sweeps
 KERNELS = {
@@ -129,13 +130,13 @@ def _packaged_ptxas() -> Iterable[str]:
 
 def laikago_feet() -> Sizes:
     """Capacities of the profiling robot's kernel."""
-    return sizes_of(wa.load("laikago_feet"), max_contacts=32)
+    return sizes_of(wa.load("laikago_feet"), MAX_CONTACTS, exact=True)
 
 
 def all_kinds() -> Sizes:
     """The profiling robot's, with every kind of collision pair compiled in, between links too."""
     kinds = tuple(sorted((int(a), int(b)) for a, b in SLOTS))
-    return replace(laikago_feet(), contacts=32, sides=2, kinds=kinds)
+    return replace(laikago_feet(), contacts=MAX_CONTACTS, sides=2, kinds=kinds)
 
 
 def recording(sizes: Sizes, sweeps: int = 50) -> Sizes:

@@ -3,6 +3,10 @@
 Springs, dampers and PD drives act at the end of the step (implicitly), so that stiff ones stay stable: the force at
 the present state goes to dofs.u and its derivative to dofs.diagonal. A drive whose force at the present state is
 beyond its limit becomes a bounded row instead (joint_rows.py): the same law, but never more than the limit.
+
+There is room for all limits or for all drives, whichever are more, beside dry friction. If joints beyond their limits
+and other drives have taken all rows, a saturated drive acts with its effort limit throughout the step, as a torque drive
+would. So a step never overflows, and no row is lost that keeps a joint within its limits.
 """
 
 import warp as wp
@@ -107,9 +111,21 @@ def make_actuation(t, s):
         return k
 
     @wp.func
+    def room_for_drives(e: wp.ref[Env]):
+        """Rows that joints beyond their limits and dry friction leave to drives."""
+        count = e.model.max_joint_rows - e.model.num_rubbing
+        for n in range(e.model.num_limited):
+            j = e.model.limited[n]
+            x = e.q[e.model.dof_q[j]]
+            if x < e.params.lower[e.index, j] or x > e.params.upper[e.index, j]:
+                count -= 1
+        return count
+
+    @wp.func
     def drive_forces(e: wp.ref[Env]):
         """Add the drives' forces; a drive beyond its limit becomes a row."""
         h = e.model.dt
+        room = int(-1)  # not known before a drive needs it
         for k in range(e.model.num_drives):
             j = e.model.drive_dof[k]
             limit = e.params.effort_limit[e.index, k]
@@ -120,8 +136,13 @@ def make_actuation(t, s):
                 damping = h * kp + kd
                 force = drive_target(e, k) - damping * e.qd[j]
                 if wp.abs(force) > limit:
-                    row = add_row(e, DRIVE, j, real(1.0), -limit * h, limit * h)
-                    e.joint_rows[row].index = k
+                    if room < 0:
+                        room = room_for_drives(e)
+                    if e.num_joint_rows < room:
+                        row = add_row(e, DRIVE, j, real(1.0), -limit * h, limit * h)
+                        e.joint_rows[row].index = k
+                    else:
+                        e.dofs[j].u = e.dofs[j].u + clip(force, limit)
                 else:  # also if it is not a number: the environment then diverges and is stopped
                     e.dofs[j].u = e.dofs[j].u + force
                     e.dofs[j].diagonal = e.dofs[j].diagonal + h * damping
@@ -129,6 +150,8 @@ def make_actuation(t, s):
     @wp.func
     def drive_forces_adjoint(e: wp.ref[Env], e_bar: wp.ref[EnvBar]):
         h = e.model.dt
+        saturated = int(0)
+        room = int(-1)
         for k in range(e.model.num_drives):
             j = e.model.drive_dof[k]
             limit = e.params.effort_limit[e.index, k]
@@ -145,7 +168,15 @@ def make_actuation(t, s):
                 kp, kd = drive_gains(e, k)
                 damping = h * kp + kd
                 force = drive_target(e, k) - damping * e.qd[j]
-                if not (wp.abs(force) > limit):
+                if wp.abs(force) > limit:
+                    if room < 0:
+                        room = room_for_drives(e)
+                    if saturated >= room and e_bar.params.joints != 0:
+                        e_bar.params.effort_limit[e.index, k] = (
+                            e_bar.params.effort_limit[e.index, k] + wp.sign(force) * force_bar
+                        )
+                    saturated += 1
+                else:
                     drive_target_adjoint(e, e_bar, k, force_bar)
                     e_bar.qd[j] = e_bar.qd[j] - damping * force_bar
                     d_bar = diagonal_bar(e, e_bar, j)

@@ -81,13 +81,15 @@ def make_delassus(t, s, dynamics):
             for l in range(k):
                 G = contact_block(e, k, l)
                 for r in range(3):
-                    e.blocks[3 * k + r, l] = G[r]
-                    e.blocks[3 * l + r, k] = vec3(G[0, r], G[1, r], G[2, r])
+                    for c in range(3):
+                        e.A[3 * k + r, 3 * l + c] = G[r, c]
+                        e.A[3 * l + c, 3 * k + r] = G[r, c]
             G = contact_block(e, k, k)
             G[0, 0] = G[0, 0] + e.contacts[k].cfm
             e.contacts[k].G = G
             for r in range(3):
-                e.blocks[3 * k + r, k] = vec3()
+                for c in range(3):
+                    e.A[3 * k + r, 3 * k + c] = real(0.0)
         for k in range(e.num_joint_rows):
             r = 3 * e.num_contacts + k
             i = e.joint_rows[k].link
@@ -96,8 +98,8 @@ def make_delassus(t, s, dynamics):
                 g = joint_side_block(e, i, e.contacts[l].link_a, k, side)
                 if wp.static(t.sizes.sides == 2):
                     g += joint_side_block(e, i, e.contacts[l].link_b, k, side + 1)
-                e.blocks[r, l] = g
                 for c in range(3):
+                    e.A[r, 3 * l + c] = g[c]
                     e.A[3 * l + c, r] = g[c]
             for l in range(k + 1):
                 a = joint_block(e, i, e.joint_rows[l].link, k, l)

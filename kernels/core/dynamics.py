@@ -27,8 +27,6 @@ def make_dynamics(t, s):
         d = R @ e.params.com[e.index, i - 1]
         c = link.r + d
         Ic = s.rotate_inertia(R, e.params.inertia[e.index, i - 1])
-        link.c = c
-        link.Ic = Ic
         link.IA = s.rigid_inertia(m, d, Ic)
         # force from the com's acceleration, moment from the rotation about the com (Newton and Euler)
         f = (linear(link.a) + wp.cross(angular(link.a), c) + wp.cross(w, linear(link.v) + wp.cross(w, c))) * m
@@ -165,12 +163,12 @@ def make_dynamics(t, s):
 
     @stage
     def solve_up_adjoint(e: wp.ref[Env], e_bar: wp.ref[EnvBar]):
-        """Up pass of the adjoint of the new rates, into dofs.u. The wrenches on their way are kept in bars.direct."""
+        """Up pass of the adjoint of the new rates, into dofs.u. The wrenches on their way are kept in links.pA."""
         for i in range(1, e.model.num_links):
-            e_bar.links[i].direct = vec6()
+            e.links[i].pA = vec6()
         for n in range(1, e.model.num_links):
             i = e.model.num_links - n
-            f = e_bar.links[i].direct
+            f = e.links[i].pA
             if e.model.joint_type[i] == FREE:
                 j = e.model.v_start[i]
                 e.dofs[j + 5].u = e_bar.qd[j + 5] - f[2]
@@ -193,7 +191,7 @@ def make_dynamics(t, s):
                     f += e.dofs[j].U * (e.dofs[j].Dinv * w)
                 p = e.model.parent[i]
                 if p > 0:
-                    e_bar.links[p].direct = e_bar.links[p].direct + f
+                    e.links[p].pA = e.links[p].pA + f
 
     @stage
     def solve_down_adjoint(e: wp.ref[Env], e_bar: wp.ref[EnvBar]):

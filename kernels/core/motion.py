@@ -48,8 +48,8 @@ def make_motion(t, s, integrate):
     def add_own(e: wp.ref[Env], i: int, link: wp.ref[Link], bar: wp.ref[LinkBar]):
         """Add the link's own terms of -s.(M a + C) to the sums over its subtree."""
         m = e.params.mass[e.index, i - 1]
-        c = link.c
-        Ic = link.Ic
+        c = link.r + link.R @ e.params.com[e.index, i - 1]
+        Ic = s.rotate_inertia(link.R, e.params.inertia[e.index, i - 1])
         v = link.v
         W = bar.W
         h = rigid_mul(m, c, Ic, v)
@@ -111,8 +111,8 @@ def make_motion(t, s, integrate):
     @wp.func
     def body_adjoint(e: wp.ref[Env], e_bar: wp.ref[EnvBar], i: int, link: wp.ref[Link], bar: wp.ref[LinkBar]):
         """Mass, centre of mass and inertia."""
-        c = link.c
         R = link.R
+        c = link.r + R @ e.params.com[e.index, i - 1]
         v = link.v
         W = bar.W
         a = mean_acceleration(e, link)

@@ -140,7 +140,9 @@ def make_pgs(t, s):
         moving = int(0)
         change = real(0.0)
         while sweeps < e.model.iterations and count > 0:
+            last = change
             change = real(0.0)
+            largest = real(0.0)
             for k in range(e.num_joint_rows):
                 r = 3 * e.num_contacts + k
                 x = e.y[r]
@@ -151,6 +153,7 @@ def make_pgs(t, s):
                 for c in range(num_packs):
                     e.y_packs[c] = e.y_packs[c] - e.rows[r, c] * d
                 change = larger(change, wp.abs(d))
+                largest = larger(largest, wp.abs(x))
             for k in range(e.num_contacts):
                 r = 3 * k
                 xn, xt, xs = update_contact(e, e.contacts[k], r, sweeps)
@@ -161,10 +164,14 @@ def make_pgs(t, s):
                 for c in range(num_packs):
                     e.y_packs[c] = e.y_packs[c] - e.rows[r, c] * dn - e.rows[r + 1, c] * dt - e.rows[r + 2, c] * ds
                 change = larger(larger(change, wp.abs(dn)), larger(wp.abs(dt), wp.abs(ds)))
+                largest = larger(largest, xn)
             sweeps += 1
             if change > real(0.0):
                 moving = sweeps
             if change <= e.model.tolerance:
+                break
+            # rounding can make the last bits alternate for ever, and a warp waits for its slowest robot
+            if sweeps > 1 and change >= last and change <= e.model.rounding * largest:
                 break
         e.sweeps = sweeps
         e.moving = moving

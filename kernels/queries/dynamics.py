@@ -37,8 +37,9 @@ def make_forward_dynamics(real, sizes: Sizes):
     ):  # fmt: skip
         env = first + wp.tid()
         e = t.Env()
-        memory = t.Memory()
-        t.enter(e, memory, model, params, env)
+        while False:  # only declares, see types.py
+            memory = t.Memory()
+        t.enter(e, wp.address_of(memory), model, params, env)
         e.q = q[env]
         e.qd = qd[env]
         accelerate(e, tau[env])
@@ -62,11 +63,11 @@ def make_forward_dynamics_adjoint(real, sizes: Sizes):
         """Like a step of one second without contacts, except for the old rates; q_bar and qd_bar come in as zeros."""
         env = first + wp.tid()
         e = t.Env()
-        memory = t.Memory()
-        t.enter(e, memory, model, params, env)
         e_bar = t.EnvBar()
-        memory_bar = t.MemoryBar()
-        t.enter_bar(e, e_bar, memory_bar, params_bar)
+        while False:  # only declares, see types.py
+            memory = t.MemoryBar()
+        t.enter(e, wp.address_of(memory), model, params, env)
+        t.enter_bar(e, e_bar, wp.address_of(memory), params_bar)
         e.model.dt = real(1.0)
         e.q = q[env]
         e.qd = qd[env]
@@ -100,8 +101,9 @@ def make_mass_matrix(real, sizes: Sizes):
         """Composite-rigid-body algorithm (Featherstone, chapter 6); M comes in as zeros, armature is added."""
         env = first + wp.tid()
         e = t.Env()
-        memory = t.Memory()
-        t.enter(e, memory, model, params, env)
+        while False:  # only declares, see types.py
+            memory = t.Memory()
+        t.enter(e, wp.address_of(memory), model, params, env)
         e.q = q[env]
         e.qd = qd[env]
         s.kinematics.kinematics(e)

@@ -5,6 +5,7 @@ of the new positions follow from those, because q_next = q (+) dt qd_next. Rotat
 world axes for a free joint, in the axes of the joint's frame on the parent for a ball joint, like the rates.
 """
 
+from dataclasses import replace
 from functools import cache
 
 import warp as wp
@@ -16,7 +17,7 @@ from ..types import FREE, SPHERICAL, Sizes
 
 @cache
 def make_jacobians(real, sizes: Sizes):
-    s = make_step(real, sizes)
+    s = make_step(real, replace(sizes, again=True))
     t, sinc, read_quat = s.t, s.integrate.sinc, s.kinematics.read_quat
     vec3, quat = t.vec3, t.quat
 
@@ -114,11 +115,11 @@ def make_jacobians(real, sizes: Sizes):
         """A (2 nv, 2 nv) and B (2 nv, nu) per environment come in as zeros; q_bar and qd_bar are scratch."""
         env = first + wp.tid()
         e = t.Env()
-        memory = t.Memory()
-        t.enter(e, memory, model, params, env)
         e_bar = t.EnvBar()
-        memory_bar = t.MemoryBar()
-        t.enter_bar(e, e_bar, memory_bar, params_bar)
+        while False:  # only declares, see types.py
+            memory = t.MemoryBar()
+        t.enter(e, wp.address_of(memory), model, params, env)
+        t.enter_bar(e, e_bar, wp.address_of(memory), params_bar)
         e.q = q[env]
         e.qd = qd[env]
         e.u = u[env]

@@ -23,8 +23,9 @@ def make_link_poses(real, sizes: Sizes):
         """Position and quaternion of every link's frame of the file, in the world."""
         env = first + wp.tid()
         e = t.Env()
-        memory = t.Memory()
-        t.enter(e, memory, model, params, env)
+        while False:  # only declares, see types.py
+            memory = t.Memory()
+        t.enter(e, wp.address_of(memory), model, params, env)
         e.q = q[env]
         e.qd = qd[env]
         s.kinematics.kinematics(e)
@@ -54,11 +55,11 @@ def make_link_poses_adjoint(real, sizes: Sizes):
         """A pose's adjoint is a wrench on its link; without motion the rest of motion_adjoint is zero."""
         env = first + wp.tid()
         e = t.Env()
-        memory = t.Memory()
-        t.enter(e, memory, model, params, env)
         e_bar = t.EnvBar()
-        memory_bar = t.MemoryBar()
-        t.enter_bar(e, e_bar, memory_bar, params_bar)
+        while False:  # only declares, see types.py
+            memory = t.MemoryBar()
+        t.enter(e, wp.address_of(memory), model, params, env)
+        t.enter_bar(e, e_bar, wp.address_of(memory), params_bar)
         e.q = q[env]
         e.qd = qd[env]
         e_bar.q = q_bar[env]

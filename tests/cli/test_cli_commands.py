@@ -77,7 +77,7 @@ def test_info_tells_what_a_gpu_must_have(capsys):
             f"{row['stack_bytes']:,}",
             f"{row['reserved_bytes'] / 1e9:.2f}",
         ]
-    assert main(["info", "laikago", "--gpu", "rtx4090", "--dtype", "float64", "--quiet"]) == 0
+    assert main(["info", "laikago", "--gpu", "rtx4090", "--max-contacts", "128", "--dtype", "float64", "--quiet"]) == 0
     said = capsys.readouterr().out.splitlines()
     assert len(said) == 3 and all(line.endswith(" NO") for line in said[1:])
 

@@ -13,4 +13,4 @@ def test_page_is_up_to_date():
 def test_tables_have_all_scenes_and_gpus():
     text = make_gpu.PAGE.read_text("utf-8")
     assert all(f"\n| {gpu.name} |" in text for gpu in GPUS)
-    assert "\n| laikago | 32 |" in text and "\n| pendulum1 | 32 |" in text and "\n| pendulum2 |" not in text
+    assert "\n| laikago | 8 |" in text and "\n| pendulum1 | 16 |" in text and "\n| pendulum2 |" not in text

@@ -27,9 +27,7 @@ from warp_articulated.model.pairs import order_pairs
 def riding_kernel():
     s = make_step(real, SIZES)
     t = s.t
-    Model, Params, ParamsBar, Env, EnvBar, Memory, MemoryBar = (
-        t.Model, t.Params, t.ParamsBar, t.Env, t.EnvBar, t.Memory, t.MemoryBar
-    )  # fmt: skip
+    Model, Params, ParamsBar, Env, EnvBar, MemoryBar = t.Model, t.Params, t.ParamsBar, t.Env, t.EnvBar, t.MemoryBar
     vec3, vec6, Link = t.vec3, t.vec6, t.Link
 
     @wp.func
@@ -54,11 +52,10 @@ def riding_kernel():
         """
         env = wp.tid()
         e = Env()
-        memory = Memory(real(wp.nan))
-        t.enter(e, memory, model, params, env)
+        memory = MemoryBar(real(wp.nan))
+        t.enter(e, wp.address_of(memory), model, params, env)
         e_bar = EnvBar()
-        memory_bar = MemoryBar(real(wp.nan))
-        t.enter_bar(e, e_bar, memory_bar, params_bar)
+        t.enter_bar(e, e_bar, wp.address_of(memory), params_bar)
         e.q = q[env]
         e.qd = qd[env]
         nc = links.shape[1] / 2
@@ -233,11 +230,9 @@ def touching_zoo():
 
 @cache
 def contacts_kernel(sizes):
-    s = make_step(real, sizes)
+    s = make_step(real, replace(sizes, again=True))  # W is put in before A is made
     t = s.t
-    Model, Params, ParamsBar, Env, EnvBar, Memory, MemoryBar = (
-        t.Model, t.Params, t.ParamsBar, t.Env, t.EnvBar, t.Memory, t.MemoryBar
-    )  # fmt: skip
+    Model, Params, ParamsBar, Env, EnvBar, MemoryBar = t.Model, t.Params, t.ParamsBar, t.Env, t.EnvBar, t.MemoryBar
     vec3, vec6, Contact = t.vec3, t.vec6, t.Contact
 
     @wp.func
@@ -255,11 +250,10 @@ def contacts_kernel(sizes):
         """Of the contacts that are found: J w, J (qd + dqd) + bias, A; place is world point, normal, gap, friction."""
         env = wp.tid()
         e = Env()
-        memory = Memory(real(wp.nan))
-        t.enter(e, memory, model, params, env)
+        memory = MemoryBar(real(wp.nan))
+        t.enter(e, wp.address_of(memory), model, params, env)
         e_bar = EnvBar()
-        memory_bar = MemoryBar(real(wp.nan))
-        t.enter_bar(e, e_bar, memory_bar, params_bar)
+        t.enter_bar(e, e_bar, wp.address_of(memory), params_bar)
         e.q = q[env]
         e.qd = w[env]
         s.kinematics.kinematics(e)

@@ -18,9 +18,7 @@ from warp_articulated.kernels.types import DRY_FRICTION, LIMIT
 def pgs_kernel():
     s = make_step(real, SIZES)
     t = s.t
-    Model, Params, ParamsBar, Env, EnvBar, Memory, MemoryBar = (
-        t.Model, t.Params, t.ParamsBar, t.Env, t.EnvBar, t.Memory, t.MemoryBar
-    )  # fmt: skip
+    Model, Params, ParamsBar, Env, EnvBar, MemoryBar = t.Model, t.Params, t.ParamsBar, t.Env, t.EnvBar, t.MemoryBar
     vec3, mat33 = t.vec3, t.mat33
 
     @wp.func
@@ -51,11 +49,10 @@ def pgs_kernel():
         """
         env = wp.tid()
         e = Env()
-        memory = Memory(real(wp.nan))
-        t.enter(e, memory, model, params, env)
+        memory = MemoryBar(real(wp.nan))
+        t.enter(e, wp.address_of(memory), model, params, env)
         e_bar = EnvBar()
-        memory_bar = MemoryBar(real(wp.nan))
-        t.enter_bar(e, e_bar, memory_bar, params_bar)
+        t.enter_bar(e, e_bar, wp.address_of(memory), params_bar)
         nc = mu.shape[1]
         nj = bound.shape[1]
         count = 3 * nc + nj
@@ -269,9 +266,7 @@ def test_without_friction_its_gradient_is_the_one_sided_one(friction):
 def bias_kernel():
     s = make_step(real, SIZES)
     t = s.t
-    Model, Params, ParamsBar, Env, EnvBar, Memory, MemoryBar = (
-        t.Model, t.Params, t.ParamsBar, t.Env, t.EnvBar, t.Memory, t.MemoryBar
-    )  # fmt: skip
+    Model, Params, ParamsBar, Env, EnvBar, MemoryBar = t.Model, t.Params, t.ParamsBar, t.Env, t.EnvBar, t.MemoryBar
     vec3, Contact, ContactBar = t.vec3, t.Contact, t.ContactBar
 
     @wp.kernel(**OPTIONS)
@@ -282,11 +277,10 @@ def bias_kernel():
         """Of one contact of each pair."""
         env = wp.tid()
         e = Env()
-        memory = Memory(real(wp.nan))
-        t.enter(e, memory, model, params, env)
+        memory = MemoryBar(real(wp.nan))
+        t.enter(e, wp.address_of(memory), model, params, env)
         e_bar = EnvBar()
-        memory_bar = MemoryBar(real(wp.nan))
-        t.enter_bar(e, e_bar, memory_bar, params_bar)
+        t.enter_bar(e, e_bar, wp.address_of(memory), params_bar)
         for k in range(z.shape[1]):
             contact = Contact()
             contact.pair = k

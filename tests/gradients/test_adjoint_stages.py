@@ -136,9 +136,7 @@ def zoo(num_envs=6, **options):
 def dynamics_kernel():
     s = make_step(real, SIZES)
     t = s.t
-    Model, Params, ParamsBar, Env, EnvBar, Memory, MemoryBar = (
-        t.Model, t.Params, t.ParamsBar, t.Env, t.EnvBar, t.Memory, t.MemoryBar
-    )  # fmt: skip
+    Model, Params, ParamsBar, Env, EnvBar, MemoryBar = t.Model, t.Params, t.ParamsBar, t.Env, t.EnvBar, t.MemoryBar
 
     @wp.kernel(**OPTIONS)
     def rates(
@@ -148,11 +146,10 @@ def dynamics_kernel():
         """Next rates under the joint forces tau and armature, without contacts."""
         env = wp.tid()
         e = Env()
-        memory = Memory(real(wp.nan))
-        t.enter(e, memory, model, params, env)
+        memory = MemoryBar(real(wp.nan))
+        t.enter(e, wp.address_of(memory), model, params, env)
         e_bar = EnvBar()
-        memory_bar = MemoryBar(real(wp.nan))
-        t.enter_bar(e, e_bar, memory_bar, params_bar)
+        t.enter_bar(e, e_bar, wp.address_of(memory), params_bar)
         e.q = q[env]
         e.qd = qd[env]
         s.kinematics.kinematics(e)
@@ -228,9 +225,7 @@ def test_dynamics_adjoint_gives_the_derivatives_of_pinocchios_aba():
 def integration_kernel():
     s = make_step(real, SIZES)
     t = s.t
-    Model, Params, ParamsBar, Env, EnvBar, Memory, MemoryBar = (
-        t.Model, t.Params, t.ParamsBar, t.Env, t.EnvBar, t.Memory, t.MemoryBar
-    )  # fmt: skip
+    Model, Params, ParamsBar, Env, EnvBar, MemoryBar = t.Model, t.Params, t.ParamsBar, t.Env, t.EnvBar, t.MemoryBar
 
     @wp.kernel(**OPTIONS)
     def integrate(
@@ -239,11 +234,10 @@ def integration_kernel():
     ):  # fmt: skip
         env = wp.tid()
         e = Env()
-        memory = Memory(real(wp.nan))
-        t.enter(e, memory, model, params, env)
+        memory = MemoryBar(real(wp.nan))
+        t.enter(e, wp.address_of(memory), model, params, env)
         e_bar = EnvBar()
-        memory_bar = MemoryBar(real(wp.nan))
-        t.enter_bar(e, e_bar, memory_bar, params_bar)
+        t.enter_bar(e, e_bar, wp.address_of(memory), params_bar)
         e.q = q[env]
         e.qd = qd[env]
         for j in range(model.num_dofs):
@@ -286,9 +280,7 @@ def test_integration_adjoint_matches_differences_for_rotations_of_every_size():
 def joints_kernel():
     s = make_step(real, SIZES)
     t = s.t
-    Model, Params, ParamsBar, Env, EnvBar, Memory, MemoryBar = (
-        t.Model, t.Params, t.ParamsBar, t.Env, t.EnvBar, t.Memory, t.MemoryBar
-    )  # fmt: skip
+    Model, Params, ParamsBar, Env, EnvBar, MemoryBar = t.Model, t.Params, t.ParamsBar, t.Env, t.EnvBar, t.MemoryBar
 
     @wp.kernel(**OPTIONS)
     def joints(
@@ -300,11 +292,10 @@ def joints_kernel():
         """Forces, what they add to the diagonal; of every row cfm, bound, and b as far as it is the joint's own."""
         env = wp.tid()
         e = Env()
-        memory = Memory(real(wp.nan))
-        t.enter(e, memory, model, params, env)
+        memory = MemoryBar(real(wp.nan))
+        t.enter(e, wp.address_of(memory), model, params, env)
         e_bar = EnvBar()
-        memory_bar = MemoryBar(real(wp.nan))
-        t.enter_bar(e, e_bar, memory_bar, params_bar)
+        t.enter_bar(e, e_bar, wp.address_of(memory), params_bar)
         e.q = q[env]
         e.qd = qd[env]
         e.u = u[env]

@@ -31,7 +31,7 @@ def fits(own: Sizes, room: Sizes) -> bool:
     return all(getattr(own, name) <= getattr(room, name) for name in counts) and set(own.kinds) <= set(room.kinds)
 
 
-def shared_sizes(model, max_contacts: int) -> Sizes:
+def shared_sizes(model, max_contacts: int, exact: bool = False) -> Sizes:
     """The first size class with room for a model, or the model's own sizes.
 
     A list of contacts that may overflow keeps its length, because its length decides which contacts are dropped.

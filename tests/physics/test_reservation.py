@@ -150,9 +150,9 @@ def assert_close(real, sizes, factory):
     assert exact <= reservation.estimated_stack(real, sizes) <= exact + SPILLS
 
 
-@pytest.mark.parametrize("name", ["pendulum1", "box"])  # with and without a temporary of the working memory
+@pytest.mark.parametrize("name", ["pendulum1", "boxes3"])  # above 8 KB the compiler might keep a temporary
 def test_the_estimate_is_that_of_the_compiler_and_an_allowance(name, supported):
-    assert_close(wp.float32, reservation.sizes_of(wa.load(name), 32), make_rollout)
+    assert_close(wp.float32, reservation.sizes_of(wa.load(name), 32, exact=True), make_rollout)
 
 
 @pytest.mark.slow
@@ -164,13 +164,14 @@ def test_the_estimate_of_a_robot_is_that_of_the_compiler_and_an_allowance(suppor
 
 def test_options_that_the_error_names_do_help():
     model = wa.load("laikago")
-    usual = reservation.stacks_of_model(model)
+    usual = reservation.stacks_of_model(model, max_contacts=32)
     fewer = reservation.stacks_of_model(model, max_contacts=8)
-    double = reservation.stacks_of_model(model, dtype="float64")
-    quick = reservation.stacks_of_model(model, iterations=10)
+    double = reservation.stacks_of_model(model, max_contacts=32, dtype="float64")
+    quick = reservation.stacks_of_model(model, max_contacts=32, iterations=10)
     assert fewer.forward < 0.5 * usual.forward and fewer.adjoint < 0.5 * usual.adjoint
     assert double.forward > 1.9 * usual.forward and double.adjoint > 1.9 * usual.adjoint
     assert quick.forward == usual.forward and quick.adjoint < usual.adjoint
+    assert reservation.stacks_of_model(model) == reservation.stacks_of_model(model, max_contacts=16)  # the default
 
 
 # -- before a launch

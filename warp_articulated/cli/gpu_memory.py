@@ -5,14 +5,14 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING
 
-from .console import count
+from .console import CONTACTS_HELP, count
 
 if TYPE_CHECKING:
     from ..device.gpus import Gpu
     from ..model import Model
 
 HEADS = ("model", "kernel", "stack, bytes", "reserved, GB", "of memory", "fits")
-DEFAULTS = {"max_contacts": 32, "dtype": "float32", "iterations": 50}  # as those of wa.Simulator
+DEFAULTS = {"max_contacts": None, "dtype": "float32", "iterations": 50}  # as those of wa.Simulator
 GPU_HELP = 'what the kernels reserve of a GPU, such as "RTX 4090"; an unknown name lists those that are known'
 
 
@@ -20,7 +20,7 @@ def add_gpu(command: argparse.ArgumentParser) -> None:
     """Add --gpu and the options that it depends on."""
     add = command.add_argument_group("GPU memory").add_argument
     add("--gpu", metavar="NAME", help=GPU_HELP + "; nothing has to be there")
-    add("--max-contacts", type=count, help="contacts at once per environment (32)")
+    add("--max-contacts", type=count, help=CONTACTS_HELP)
     add("--dtype", choices=("float32", "float64"), help="precision (float32)")
     add("--iterations", type=count, help="maximum sweeps of the contact solver, which adjoints record (50)")
     add("--compile", action="store_true", help="the exact stacks, by compiling, which takes minutes; else estimates")

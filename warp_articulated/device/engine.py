@@ -67,11 +67,14 @@ class Engine:
         nothing = torch.zeros(num_envs, dtype=torch.int32, device=self.like.device)
         self._no_counts: Counts = (nothing - 1, nothing)
         self._frames: wp.array = wp.array(model.frame_pos, dtype=self.types.vec3, device=device)
-        self.sizes = sizes_of(model, max_contacts)
+        self.sizes = sizes_of(model, max_contacts, exact=device.is_cuda)
         # Adjoint kernels record the solver's sweeps. Kernels without contacts are small and quick: a few sizes of them
         # serve all models.
-        recording = replace(self.sizes, sweeps=round_up(int(solver["iterations"]), SWEEP_STEPS))
-        tree = Sizes(round_up(self.sizes.links, QUERY_STEPS), round_up(self.sizes.dofs, QUERY_STEPS), depth=1)
+        sweeps = max(int(solver["iterations"]), 1)
+        recording = replace(self.sizes, sweeps=sweeps if device.is_cuda else round_up(sweeps, SWEEP_STEPS))
+        tree = Sizes(self.sizes.links, self.sizes.dofs, depth=1)
+        if not device.is_cuda:
+            tree = Sizes(round_up(tree.links, QUERY_STEPS), round_up(tree.dofs, QUERY_STEPS), depth=1)
         self._kernel_sizes = {
             **dict.fromkeys((make_rollout, make_contacts, make_diagnostics), self.sizes),
             **dict.fromkeys((make_rollout_adjoint, make_contacts_adjoint, make_jacobians), recording),

@@ -19,15 +19,12 @@ from ..kernels.rollout import make_rollout, make_rollout_adjoint
 from ..kernels.types import Sizes, make_types
 from .cubin import stack_of
 from .gpus import GB, Gpu, described, free_memory
-from .topology import SWEEP_STEPS, round_up, sizes_of
+from .topology import default_contacts, sizes_of
 
 if TYPE_CHECKING:
     from ..model import Model
 
 MAX_STACK = 512 * 1024  # bytes per thread; CUDA programming guide, local memory per thread
-# Working memory is one or two local vectors. Of one above this size the compiler keeps a temporary, which is as large
-# (tests/physics/test_reservation.py compares with compiled kernels).
-UNCOPIED = 8192
 SPILLS = 4096  # bytes, allowed for spilled registers and small local variables; at most 2.9 KB were seen
 SHARE = 0.9  # of a GPU's memory may be stacks: CUDA, torch and the batch need some, too
 
@@ -52,18 +49,16 @@ def fits(gpu: Gpu, stack: int) -> bool:
 # -- stacks of a model's kernels, with and without compiling
 
 
-def working_memory(real, sizes: Sizes) -> list[int]:
-    """Bytes of each local vector that a kernel works in; sizes of adjoint kernels have sweeps."""
+def working_memory(real, sizes: Sizes) -> int:
+    """Bytes of the local vector that a kernel works in; sizes of adjoint kernels have sweeps."""
     types = make_types(real, sizes)
-    vectors = [types.Memory]
-    if sizes.sweeps and hasattr(types, "MemoryBar"):
-        vectors.append(types.MemoryBar)
-    return [ctypes.sizeof(vector) for vector in vectors]
+    vector = types.MemoryBar if sizes.sweeps and hasattr(types, "MemoryBar") else types.Memory
+    return ctypes.sizeof(vector)
 
 
 def estimated_stack(real, sizes: Sizes) -> int:
     """Bytes of stack per thread, without compiling: not less than the compiler's, and at most 4 KB more."""
-    return SPILLS + sum(size if size <= UNCOPIED else 2 * size for size in working_memory(real, sizes))
+    return working_memory(real, sizes) + SPILLS
 
 
 def compiled_stack(kernel: wp.Kernel, arch: int) -> int:
@@ -83,15 +78,21 @@ class Stacks:
 
 
 def stacks_of_model(
-    model: Model, *, max_contacts: int = 32, dtype: str = "float32", iterations: int = 50, arch: int | None = None
+    model: Model,
+    *,
+    max_contacts: int | None = None,
+    dtype: str = "float32",
+    iterations: int = 50,
+    arch: int | None = None,
 ) -> Stacks:
-    """Stacks of the kernels that a Simulator with these options launches.
+    """Stacks of the kernels that a Simulator with these options launches on CUDA.
 
     arch: compile for this architecture, which takes a minute and more; None: estimate.
     """
     real = {"float32": wp.float32, "float64": wp.float64}[dtype]
-    sizes = sizes_of(model, max_contacts)
-    recording = replace(sizes, sweeps=round_up(iterations, SWEEP_STEPS))  # as in engine.py
+    # as in simulator.py and engine.py
+    sizes = sizes_of(model, default_contacts(model) if max_contacts is None else max_contacts, exact=True)
+    recording = replace(sizes, sweeps=max(iterations, 1))
     if arch is None:
         return Stacks(estimated_stack(real, sizes), estimated_stack(real, recording))
     return Stacks(

@@ -53,6 +53,7 @@ def tables(model: Model) -> dict[str, np.ndarray | int]:
     one_dof = dof_q >= 0
     limited = np.flatnonzero(one_dof & (np.isfinite(model.lower) | np.isfinite(model.upper)))
     rubbing = np.flatnonzero(one_dof & (model.frictionloss > 0))
+    saturable = np.count_nonzero(model.drive_type != DriveType.TORQUE)  # also without a limit: params may bring one
     kinds = [kind_of(model.shapes[a].type, model.shapes[b].type) for a, b in model.pairs]
     return {
         "num_links": nl + 1,
@@ -71,6 +72,7 @@ def tables(model: Model) -> dict[str, np.ndarray | int]:
         "num_limited": len(limited),
         "rubbing": rubbing,
         "num_rubbing": len(rubbing),
+        "max_joint_rows": max(len(limited), int(saturable)) + len(rubbing),
         "dof_link": dof_link,
         "dof_q": dof_q,
         "num_drives": model.nu,
@@ -97,21 +99,35 @@ def _common(parent: np.ndarray, depth: list[int]) -> np.ndarray:
     return common
 
 
-def sizes_of(model: Model, max_contacts: int) -> Sizes:
-    """Capacities of the kernel that can simulate the model."""
+def default_contacts(model: Model) -> int:
+    """Contacts at once for which there is room if nobody says otherwise: a robot that lies, and more for every body."""
+    trees = int(np.count_nonzero(model.parent == WORLD))
+    return 16 + 8 * max(trees - 1, 0)
+
+
+def sizes_of(model: Model, max_contacts: int, exact: bool = False) -> Sizes:
+    """Capacities of the kernel that can simulate the model.
+
+    exact: no larger than the model needs, for CUDA, which reserves the working memory of every environment that a
+    device can hold at once. Otherwise rounded up, so that robots share kernels.
+    """
     table = tables(model)
     slots = [SLOTS[(model.shapes[a].type, model.shapes[b].type)] for a, b in model.pairs]
     # only the second shapes of pairs can be second sides; if all of them belong to the world, there are none
     sides = 2 if any(model.shapes[b].link != WORLD for _, b in model.pairs) else 1
-    saturable = np.count_nonzero(model.drive_type != DriveType.TORQUE)  # also without a limit: params may bring one
-    joint_rows = int(table["num_limited"]) + int(saturable) + int(table["num_rubbing"])
     kinds = sorted({(int(model.shapes[a].type), int(model.shapes[b].type)) for a, b in model.pairs})
+    contacts, joint_rows = min(sum(slots), max_contacts), int(table["max_joint_rows"])
+
+    def size(count: int) -> int:
+        return count if exact else round_up(count, LINK_STEPS)
+
     return Sizes(
-        links=round_up(model.num_links, LINK_STEPS),
-        dofs=round_up(model.nv, LINK_STEPS),
-        depth=round_up(np.shape(table["chain"])[1], LINK_STEPS),
-        contacts=round_up(min(sum(slots), max_contacts), CONTACT_STEPS),
-        joint_rows=-(-joint_rows // 4) * 4,
+        links=size(model.num_links),
+        dofs=size(model.nv),
+        depth=size(np.shape(table["chain"])[1]),
+        # a list that may overflow has the same length on every device: it decides which contacts are dropped
+        contacts=sum(slots) if exact and sum(slots) <= max_contacts else round_up(contacts, CONTACT_STEPS),
+        joint_rows=joint_rows if exact else -(-joint_rows // 4) * 4,
         sides=sides,
         kinds=tuple(kinds),
     )
