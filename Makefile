@@ -43,6 +43,7 @@ bench-full: $(VENV)/.installed-bench  ## all benchmarks in full, two hours and m
 docs: $(VENV)/.installed-test  ## write docs/api.md from the docstrings, and what was measured into all pages
 	$(BIN)/python docs/make_api.py
 	$(BIN)/python docs/make_benchmarks.py
+	$(BIN)/python docs/make_gpu.py
 
 gradient-report: $(VENV)/.installed-test  ## check gradients of every parameter in every regime, write docs/gradient_report.md
 	$(BIN)/python benchmarks/gradients/gradient_report.py

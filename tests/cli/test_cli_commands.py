@@ -61,6 +61,47 @@ def test_info_prints_the_tree_and_the_scenes(capsys):
     assert [line.split()[0] for line in lines] == wa.scene_names() and all(len(line.split()) > 3 for line in lines)
 
 
+def test_info_tells_what_a_gpu_must_have(capsys):
+    assert main(["info", ROBOT, "--gpu", "H100", "--max-contacts", "4", "--json", "memory.json"]) == 0
+    gpu, heads, forward, adjoint, *_ = capsys.readouterr().out.splitlines()
+    assert gpu == "H100 SXM: 132 multiprocessors x 2,048 threads, 80 GB, sm_90"
+    assert heads.split() == ["model", "kernel", "stack,", "bytes", "reserved,", "GB", "of", "memory", "fits"]
+    with open("memory.json") as file:
+        found = json.load(file)
+    assert found["gpu"]["memory"] == 80 * 10**9 and found["max_contacts"] == 4 and not found["exact"]
+    for row, line in zip(found["rows"], (forward, adjoint), strict=True):
+        assert row["reserved_bytes"] == 132 * 2048 * row["stack_bytes"] and row["fits"]
+        assert line.split()[:4] == [
+            ROBOT,
+            row["kernel"],
+            f"{row['stack_bytes']:,}",
+            f"{row['reserved_bytes'] / 1e9:.2f}",
+        ]
+    assert main(["info", "laikago", "--gpu", "rtx4090", "--max-contacts", "128", "--dtype", "float64", "--quiet"]) == 0
+    said = capsys.readouterr().out.splitlines()
+    assert len(said) == 3 and all(line.endswith(" NO") for line in said[1:])
+
+
+def test_info_of_all_scenes_on_a_gpu(capsys):
+    assert main(["info", "scenes", "--gpu", "T4", "--quiet"]) == 0
+    rows = capsys.readouterr().out.splitlines()[1:]
+    assert [row.split()[0] for row in rows] == [name for name in wa.scene_names() for _ in range(2)]
+
+
+def test_info_compiles_for_exact_figures(capsys, monkeypatch):
+    from warp_articulated.device import reservation
+
+    monkeypatch.setattr(reservation, "compiled_stack", lambda kernel, arch: 1000 * arch)
+    assert main(["info", "box", "--gpu", "L4", "--compile"]) == 0
+    assert "forward          89,000" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("command", [["info", ROBOT], ["doctor"]])
+def test_an_unknown_gpu_lists_the_known(command, capsys):
+    assert main([*command, "--gpu", "RTX 9"]) == 1
+    assert "The GPU 'RTX 9' is not known. Known are: A100 40 GB," in capsys.readouterr().err
+
+
 def test_error_is_one_line_without_debug(capsys):
     with open("robot.urdf", "w") as file:
         file.write("<robot name='x'>")
@@ -124,6 +165,9 @@ def test_option_reaches_any_keyword_of_the_importer(capsys):
         (["simulate", ROBOT, "--gif", "a.gif", "--fps", "60"], "--fps"),
         (["simulate", ROBOT, "--envs", "1000000000"], "--envs"),
         (["info", "scenes", "--floating"], "--floating"),
+        (["info", ROBOT, "--max-contacts", "4"], "--max-contacts"),
+        (["info", ROBOT, "--compile"], "--compile"),
+        (["info", ROBOT, "--json", "a.json"], "--json"),
     ],
 )
 def test_options_without_effect_are_errors(arguments, option, capsys):
@@ -230,6 +274,17 @@ def test_doctor_passes_here(capsys):
     assert main(["doctor"]) == 0
     said = capsys.readouterr().out
     assert "warp-lang" in said and "kernel cache" in said and "all checks passed" in said and "FAIL" not in said
+
+
+def test_doctor_tells_what_robots_reserve_of_a_gpu(monkeypatch, capsys):
+    monkeypatch.setattr(doctor, "CHECKS", {})
+    assert main(["doctor", "--gpu", "RTX 3060"]) == 0
+    said = capsys.readouterr().out
+    assert "GPU memory of RTX 3060: 28 multiprocessors x 1,536 threads, 12 GB, sm_86\n    ok  laikago_feet" in said
+    assert "forward: stack " in said and " bytes, reserves " in said
+    monkeypatch.setattr(doctor, "ROBOTS", ())
+    assert main(["doctor"]) == 0
+    assert "GPU memory" not in capsys.readouterr().out  # none is here, or no robot is asked for
 
 
 def test_doctor_reports_a_missing_device_once(capsys):

@@ -22,6 +22,7 @@ OK, FAILED, DIVERGED = 0, 1, 3
 STOPPED = 128  # plus the signal's number, the shell convention
 DEVICE_HELP = "cpu or cuda:0; default: CUDA if available"
 THREADS_HELP = "CPU threads; default: all cores"
+CONTACTS_HELP = "contacts at once per environment (16, and 8 more for every robot or body after the first)"
 
 
 class Console:
@@ -104,6 +105,7 @@ def add_simulator(command: argparse.ArgumentParser) -> None:
     add("--dtype", choices=("float32", "float64"), default="float32", help="precision (%(default)s)")
     add("--iterations", type=count, default=50, help="maximum sweeps of the contact solver (%(default)s)")
     add("--tolerance", type=number, help="impulse change in N s at which the solver stops (default: rounding)")
+    add("--max-contacts", type=count, help=CONTACTS_HELP)
     add("--threads", type=count, default=None, help=THREADS_HELP)
 
 
@@ -154,6 +156,7 @@ def make_simulator(options: argparse.Namespace, model: Model) -> Simulator:
         dt=options.dt,
         iterations=options.iterations,
         tolerance=options.tolerance,
+        max_contacts=options.max_contacts,
         threads=options.threads,
     )
 

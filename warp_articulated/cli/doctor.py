@@ -11,12 +11,18 @@ import time
 from collections.abc import Callable
 from importlib import metadata
 from pathlib import Path
+from typing import TYPE_CHECKING
 
+from . import gpu_memory
 from .console import DEVICE_HELP, FAILED, OK, Console, add_command
+
+if TYPE_CHECKING:
+    from ..device.gpus import Gpu
 
 EXAMPLES = """
 warp-articulated doctor
 warp-articulated doctor --device cuda:0
+warp-articulated doctor --gpu H100
 """
 NEEDED = ("warp-lang", "torch", "numpy", "scipy", "usd-core", "pillow")
 OPTIONAL = {
@@ -26,21 +32,27 @@ OPTIONAL = {
     "rsl-rl-lib": "PPO",
     "matplotlib": "plots of benchmarks",
 }
+ROBOTS = ("laikago_feet", "laikago")  # contacts at its toes only, and everywhere
 
 
 def add(commands) -> None:
     does = "check this installation: versions, devices, kernel cache, and a short test of physics and gradients"
     command = add_command(commands, "doctor", does, EXAMPLES, run)
     command.add_argument("--device", help=DEVICE_HELP)
+    command.add_argument("--gpu", metavar="NAME", help=gpu_memory.GPU_HELP)
 
 
 def run(options: argparse.Namespace) -> int:
+    from ..device.gpus import named
+
+    wanted = named(options.gpu) if options.gpu is not None else None
     console = Console(options)
     report = _Report()
     print("versions")
     _versions(report)
     print("devices")
     _devices(report)
+    _gpu_memory(report, wanted)
     print("kernel cache")
     _cache(report)
     print("self check")
@@ -95,6 +107,25 @@ def _devices(report: _Report) -> None:
         )
     if not cuda:
         report.line("cuda", "no GPU with a driver found by Warp; everything runs on the CPU", None)
+
+
+def _gpu_memory(report: _Report, wanted: Gpu | None) -> None:
+    """What robots would reserve of the named GPU, or of those that are here. Too much of it is no fault of theirs."""
+    import torch
+    import warp as wp
+
+    import warp_articulated as wa
+
+    from ..device.gpus import described
+
+    here = [device for device in wp.get_devices() if device.is_cuda] if torch.cuda.is_available() else []
+    for gpu in [wanted] if wanted is not None else map(described, here):
+        print(f"GPU memory of {gpu_memory.about(gpu)}")
+        for name in ROBOTS:
+            for row in gpu_memory.rows_for(wa.load(name), gpu):
+                _, kernel, stack, reserved, share, _ = gpu_memory.cells(row)
+                text = f"{kernel}: stack {stack} bytes, reserves {reserved} GB, {share}"
+                report.line(name, text + ("" if row["fits"] else ": does not fit"), True if row["fits"] else None)
 
 
 def _cache(report: _Report) -> None:

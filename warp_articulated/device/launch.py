@@ -18,7 +18,7 @@ import numpy as np
 import torch
 import warp as wp
 
-from . import checks
+from . import checks, reservation
 
 SUBNORMAL, ONE = np.float32(1e-39), np.float32(1.0)
 BLOCK_DIM = 64  # threads of a CUDA block: no other size holds more environments at once (benchmarks/gpu)
@@ -74,6 +74,7 @@ class Launcher:
     def _commands(self, kernel: wp.Kernel, structs: list, arguments: list) -> list[wp.Launch]:
         if kernel not in self._recorded:
             _load(kernel, self.device)
+            reservation.check_launch(kernel, self.device, BLOCK_DIM)
             values = [wp.from_torch(a, requires_grad=False) if isinstance(a, torch.Tensor) else a for a in arguments]
             commands = [
                 wp.launch(
