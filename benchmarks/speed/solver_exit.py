@@ -3,8 +3,8 @@
     python benchmarks/speed/solver_exit.py            512 Laikagos, standing, pushed and thrown; half a minute
     python benchmarks/speed/solver_exit.py --quick    64 of them
 
-A warp of a GPU runs until the slowest of its 32 robots has stopped; its sweeps are counted here from the robots', on the
-CPU. Errors are differences from float64 with 500 sweeps, relative to the largest value of each robot. Nothing is timed.
+A warp of a GPU runs until the slowest of its 32 robots has stopped; its sweeps are counted from the robots', on the
+CPU. Errors are differences from float64 with 500 sweeps, relative to the largest value of each robot. No times.
 """
 
 from __future__ import annotations
