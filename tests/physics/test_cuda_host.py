@@ -8,6 +8,7 @@ import sys
 import threading
 import weakref
 from contextlib import contextmanager
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -371,3 +372,66 @@ def test_threads_that_load_kernels_leave_warps_settings(monkeypatch):
 def test_numbers_are_as_before_on_the_cpu(sim):
     q, _ = sim.initial_state()
     assert np.array_equal(q[0].numpy(), sim.model.q0.astype(np.float32))
+
+
+# -- commands, pages and examples
+
+
+@pytest.mark.parametrize("command", ["simulate", "play"])
+def test_pictures_are_drawn_on_the_device_of_the_command(monkeypatch, tmp_path, command):
+    """Warp's current device, the default of pictures, is a GPU where there is one."""
+    from warp_articulated.cli import main
+    from warp_articulated.show.pictures import gif, render
+
+    devices = []
+    for module in (gif, render):
+        scene = module.RayScene
+
+        def watched(*args, scene=scene, **options):
+            devices.append(options["device"] if "device" in options else args[3])
+            return scene(*args, **options)
+
+        monkeypatch.setattr(module, "RayScene", watched)
+    what = ["laikago_feet", "--steps", "40"] if command == "simulate" else ["ant_shac", "--episodes", "1"]
+    if command == "play":
+        what += ["--option", "episode_length=5"]
+    files = ["--png", str(tmp_path / "a.png"), "--gif", str(tmp_path / "a.gif"), "--size", "32x32"]
+    assert main([command, *what, "--device", "cpu", *files]) == 0
+    assert devices == ["cpu", "cpu"]
+
+
+def test_simulate_reads_the_diverged_at_once():
+    from warp_articulated.cli import simulate
+
+    reads = []
+
+    class Indices:
+        def tolist(self):
+            reads.append(True)
+            return [1, 5]
+
+    sim = SimpleNamespace(
+        num_envs=8, model=None, diverged=Indices(), rollout=lambda *_: (torch.zeros(1), torch.zeros(1))
+    )
+    options = SimpleNamespace(env_ids=None, fps=None)
+    run = simulate._Run(sim, None, 1, options, None)
+    run._rollout(None, None, None)
+    assert run.diverged == {1, 5} and reads == [True]
+
+
+ROOT = Path(__file__).parents[2]
+
+
+def test_pages_move_tensors_to_the_host_before_numpy():
+    """Their simulators are on the default device."""
+    for page in (ROOT / "README.md", *(ROOT / "docs").glob("*.md")):
+        for line in page.read_text("utf-8").splitlines():
+            assert ".numpy()" not in line or ".cpu().numpy()" in line, f"{page.name}: {line}"
+
+
+def test_examples_name_their_device():
+    """They mix states with tensors of torch's default device, which is the CPU."""
+    for example in (ROOT / "examples").glob("*.py"):
+        text = example.read_text("utf-8")
+        for call in text.split("wa.Simulator(")[1:]:
+            assert 'device="cpu"' in call[:150], example.name
