@@ -1,6 +1,4 @@
-"""What is different on CUDA: streams, torch's current device, memory, and graphs. Nothing here is called on the CPU
-but `current` and `on_warp_stream`, which do nothing there.
-"""
+"""What is different on CUDA: streams, torch's current device, memory, and graphs."""
 
 from __future__ import annotations
 
