@@ -246,10 +246,10 @@ def test_running_out_of_memory_is_not_a_wrong_parameter(monkeypatch, sim):
 def test_tensors_of_parameters_live_no_longer_than_the_call(sim):
     """The recorded launch would hold them until the kernel's next call."""
     sim.step(*sim.initial_state())  # records
-    mass = sim.params["mass"].clone()
-    alive = weakref.ref(mass)
+    memory = sim.params["mass"].numpy().copy()  # owned by numpy, whose array dies with the last tensor that sees it
+    alive, mass = weakref.ref(memory), torch.from_numpy(memory)
     sim.step(*sim.initial_state(), params={"mass": mass})
-    del mass
+    del mass, memory
     gc.collect()
     assert alive() is None
 
