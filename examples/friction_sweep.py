@@ -8,7 +8,7 @@ SPEED, DT = 1.0, 1e-3
 
 
 def main() -> float:
-    sim = wa.Simulator(wa.load("box"), num_envs=16, dt=DT, dtype="float64")
+    sim = wa.Simulator(wa.load("box"), num_envs=16, dt=DT, dtype="float64", device="cpu")
     friction = torch.linspace(0.2, 1.0, 16, dtype=torch.float64)
     q, qd = sim.initial_state()
     qd[:, 0] = SPEED

@@ -26,7 +26,7 @@ VIEW = wa.Camera(eye=(6.0, -1.3, 0.6), target=(0.0, -1.3, -0.5), fov=35.0)
 
 @cache
 def simulator(num_envs: int) -> wa.Simulator:
-    return wa.Simulator(wa.load("golf"), num_envs=num_envs, dt=DT, dtype="float64")
+    return wa.Simulator(wa.load("golf"), num_envs=num_envs, dt=DT, dtype="float64", device="cpu")
 
 
 def motion(x: torch.Tensor) -> torch.Tensor:

@@ -200,8 +200,8 @@ class Estimator:
     def __init__(self, parameters: Parameters, data: Recordings):
         self.parameters, self.data, self.model = parameters, data, parameters.model
         self.n = data.q.shape[1]
-        self.sim = wa.Simulator(self.model, self.n, dt=DT, dtype="float64")
-        self.many = wa.Simulator(self.model, self.n * HOLD, dt=DT, dtype="float64")
+        self.sim = wa.Simulator(self.model, self.n, dt=DT, dtype="float64", device="cpu")
+        self.many = wa.Simulator(self.model, self.n * HOLD, dt=DT, dtype="float64", device="cpu")
         self.sigma = noise(self.model)
         self.theta = torch.zeros(parameters.count)
         self.q, self.qd = data.q[0], data.qd

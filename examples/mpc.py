@@ -46,8 +46,8 @@ class Planner:
 
     def __init__(self, model: wa.Model, n: int, goal: torch.Tensor):
         self.model, self.n, self.goal = model, n, goal
-        self.sim = wa.Simulator(model, n * len(LENGTHS), dt=DT, substeps=HOLD, dtype="float64")
-        self.linear = wa.Simulator(model, n * HORIZON, dt=DT, dtype="float64")
+        self.sim = wa.Simulator(model, n * len(LENGTHS), dt=DT, substeps=HOLD, dtype="float64", device="cpu")
+        self.linear = wa.Simulator(model, n * HORIZON, dt=DT, dtype="float64", device="cpu")
         nv = model.nv
         weights = torch.ones(2 * nv, dtype=torch.float64)
         weights[:2], weights[2], weights[3:6], weights[6:nv] = 1.0, 200.0, 20.0, 2.0
@@ -152,7 +152,7 @@ def better(a: Plan, b: Plan) -> Plan:
 
 def fallen(model: wa.Model, n: int, seed: int) -> tuple[torch.Tensor, torch.Tensor]:
     """States of robots that were dropped with limp legs and have come to rest."""
-    sim = wa.Simulator(model, n, dt=DT, dtype="float64")
+    sim = wa.Simulator(model, n, dt=DT, dtype="float64", device="cpu")
     chance = torch.Generator().manual_seed(seed)
     q, qd = sim.initial_state()
     turn = torch.zeros(n, model.nv, dtype=q.dtype)
@@ -193,7 +193,7 @@ def stand_up(model: wa.Model, n: int, seed: int, controls: int, first: int = FIR
     q, qd = fallen(model, n, seed)
     start = (q, qd)
     planner = Planner(model, n, standing_goal(model, q))
-    world = wa.Simulator(model, n, dt=DT, substeps=HOLD, dtype="float64")
+    world = wa.Simulator(model, n, dt=DT, substeps=HOLD, dtype="float64", device="cpu")
     plan = guessed = planner.start(q, qd)
     planner.improve(plan)  # compiles kernels before the timing
     costs, qs, seconds, iterations = [plan.cost], [q], 0.0, 0

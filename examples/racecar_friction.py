@@ -26,7 +26,7 @@ VIEW = wa.Camera(eye=(0.6, -2.6, 0.9), target=(0.6, 0.0, 0.0), fov=35.0)
 
 @cache
 def simulator(num_envs: int) -> wa.Simulator:
-    return wa.Simulator(wa.load("racecar"), num_envs=num_envs, dt=DT, dtype="float64")
+    return wa.Simulator(wa.load("racecar"), num_envs=num_envs, dt=DT, dtype="float64", device="cpu")
 
 
 class Braking:

@@ -28,7 +28,9 @@ VIEW = wa.Camera(eye=(1.9, 1.5, 1.2), target=(0.1, 0.1, 0.55), fov=35.0)
 
 @cache
 def simulator(num_envs: int) -> wa.Simulator:
-    return wa.Simulator(wa.load("panda_throw"), num_envs=num_envs, dt=DT, substeps=SUBSTEPS, dtype="float64")
+    return wa.Simulator(
+        wa.load("panda_throw"), num_envs=num_envs, dt=DT, substeps=SUBSTEPS, dtype="float64", device="cpu"
+    )
 
 
 def motion(x: torch.Tensor) -> torch.Tensor:

@@ -1,6 +1,12 @@
-"""What all tests share: compiled kernels, one thread of torch, and a profiler on request."""
+"""What all tests share: the CPU, compiled kernels, one thread of torch, and a profiler on request."""
+
+import os
 
 import pytest
+
+# Where there is a GPU it would be the default, also of the programs that tests start: minutes of compiling, and other
+# last digits. Tests marked `cuda` name their device.
+os.environ.setdefault("WARP_ARTICULATED_DEVICE", "cpu")
 
 # Files that take longest. They come first: started last, one of them would keep one core busy while the others wait.
 LONGEST = ("test_cuda_compiles.py", "test_rl_distributed.py", "test_examples.py")
@@ -24,6 +30,16 @@ def pytest_configure(config):
 
 def pytest_collection_modifyitems(items):
     items.sort(key=lambda item: item.path.name not in LONGEST)
+    on_gpu = [item for item in items if "cuda" in item.keywords]
+    if on_gpu and not has_gpu():
+        for item in on_gpu:
+            item.add_marker(pytest.mark.skip(reason="there is no CUDA device here that torch can use"))
+
+
+def has_gpu() -> bool:
+    import torch
+
+    return torch.cuda.is_available()
 
 
 # Fixtures import what they need, so that the process that only distributes the tests need not.
@@ -39,8 +55,11 @@ def torch_defaults():
 
 @pytest.fixture(scope="session", autouse=True)
 def _session():
+    import warp as wp
     from shared_kernels import shared_kernels
 
+    if os.environ["WARP_ARTICULATED_DEVICE"] == "cpu":
+        wp.set_device("cpu")  # which casts rays
     torch_defaults()  # fixtures of a module come before those of its first test
     with shared_kernels():
         yield

@@ -13,7 +13,7 @@ import warp as wp
 
 from . import autograd
 from .autograd import eager
-from .device import checks
+from .device import checks, cuda
 from .device.engine import PRECISIONS, Counts, Engine
 from .device.results import Contacts, Diagnostics
 from .device.structs import broadcast, check_names, check_rows, check_values
@@ -30,7 +30,8 @@ class Simulator:
     Args:
         model: what to simulate, from `load` or `combine`.
         num_envs: copies of it.
-        device: "cpu" or "cuda:0"; by default the first CUDA device if there is one.
+        device: "cpu" or "cuda:0"; by default the first CUDA device if there is one, or what the environment variable
+            WARP_ARTICULATED_DEVICE names.
         dtype: "float32" or "float64".
         dt: seconds per step.
         substeps: steps of dt per control, which is held in between.
@@ -96,31 +97,39 @@ class Simulator:
         self.substeps = checks.whole("substeps", substeps, 1)
         self.dt = float(dt)
         self.device = checks.device(device)
+        checks.batch(self.num_envs, model, dtype)
+        if device is not None:
+            self._options["device"] = self.device.alias  # Warp's own objects cannot be pickled
         self.validate = self.device.is_cpu if validate is None else checks.flag("validate", validate)
-        self._engine = Engine(
-            model,
-            self.num_envs,
-            device=self.device,
-            dtype=dtype,
-            threads=threads,
-            max_contacts=max_contacts,
-            erp=erp,
-            cfm=cfm,
-            solver={
-                "dt": dt,
-                "iterations": checks.whole("iterations", iterations, 0),
-                "tolerance": tolerance or 0.0,
-                "rounding": ROUNDING[dtype] if tolerance is None else 0.0,
-                "pyramid": int(friction == "pyramid"),
-                "restitution_threshold": restitution_threshold,
-                "max_push_speed": max_push_speed,
-            },
-        )
+        # tensors that are made in inference mode could not be differentiated, nor their versions read
+        with torch.inference_mode(False), cuda.current(self.device):
+            self._engine = Engine(
+                model,
+                self.num_envs,
+                device=self.device,
+                dtype=dtype,
+                threads=threads,
+                max_contacts=max_contacts,
+                erp=erp,
+                cfm=cfm,
+                solver={
+                    "dt": dt,
+                    "iterations": checks.whole("iterations", iterations, 0),
+                    "tolerance": tolerance or 0.0,
+                    "rounding": ROUNDING[dtype] if tolerance is None else 0.0,
+                    "pyramid": int(friction == "pyramid"),
+                    "restitution_threshold": restitution_threshold,
+                    "max_push_speed": max_push_speed,
+                },
+            )
+            # kept on the device: a copy from the host at every step would wait, and no CUDA graph could hold it
+            self._q0, u0 = (self._engine.like.new_tensor(x.copy()) for x in (model.q0, model.u0))
+            self._u0 = u0.repeat(self.num_envs, 1)
+            self._diverged, self._dropped = self._engine.counts()
         self.dtype = self._engine.dtype
         self.params = self._engine.params
         """Default parameters: name -> (num_envs, ...), one value that all environments share. `clone` to change."""
         self._quaternions = _quaternions(model)
-        self._diverged, self._dropped = self._engine.counts()
         self._warned_of_drops = False
 
     def __reduce__(self):
@@ -129,13 +138,11 @@ class Simulator:
 
     def initial_state(self) -> tuple[torch.Tensor, torch.Tensor]:
         """(num_envs, nq) default pose and (num_envs, nv) zero velocity."""
-        like = self._engine.like
-        q = like.new_tensor(self.model.q0.copy()).repeat(self.num_envs, 1)
-        return q, like.new_zeros(self.num_envs, self.model.nv)
+        return self._q0.repeat(self.num_envs, 1), self._q0.new_zeros(self.num_envs, self.model.nv)
 
     def initial_control(self) -> torch.Tensor:
         """(num_envs, nu) control that goes with the default pose."""
-        return self._engine.like.new_tensor(self.model.u0.copy()).repeat(self.num_envs, 1)
+        return self._u0.clone()
 
     # -- steps
 
@@ -197,10 +204,11 @@ class Simulator:
     def step_warp(self, state_in, control: wp.array, state_out) -> None:
         """One control step on Warp arrays: state_in and state_out are (q, qd), control is (num_envs, nu)."""
         self._check_warp(state_in=state_in, control=control, state_out=state_out)
-        for before, after in zip(state_in, state_out, strict=True):
-            wp.copy(after, before)
-        counts = self._engine.counts()
-        self._engine.step_in_place(counts, self.substeps, control, *state_out)
+        with cuda.on_warp_stream(self.device):  # or the kernel might start before the copies have ended
+            for before, after in zip(state_in, state_out, strict=True):
+                wp.copy(after, before)
+            counts = self._engine.counts()
+            self._engine.step_in_place(counts, self.substeps, control, *state_out)
         self._report(counts)
 
     @eager
@@ -212,7 +220,8 @@ class Simulator:
         """
         self._check_warp(state_in=state_in, control=control, state_bar=state_bar, control_bar=control_bar)
         arrays = (control, *state_in, control_bar, *state_bar)
-        self._engine.step_adjoint(self.substeps, *(wp.to_torch(x) for x in arrays))
+        with cuda.on_warp_stream(self.device):
+            self._engine.step_adjoint(self.substeps, *(wp.to_torch(x) for x in arrays))
 
     # -- queries
 
@@ -307,7 +316,7 @@ class Simulator:
         return q, self._checked("qd", qd, self.num_envs, self.model.nv)
 
     def _control(self, u) -> torch.Tensor:
-        return self.initial_control() if u is None else self._checked("u", u, self.num_envs, self.model.nu)
+        return self._u0 if u is None else self._checked("u", u, self.num_envs, self.model.nu)
 
     def _substeps(self, substeps: int | None) -> int:
         return self.substeps if substeps is None else checks.whole("substeps", substeps, 1)
@@ -321,8 +330,8 @@ class Simulator:
         check_names(params)
         shapes, like = self._engine.shapes, self._engine.like
         own = {name: broadcast(name, value, shapes[name], self.num_envs, like) for name, value in params.items()}
-        check_rows(self.model, own)
-        if self.validate:
+        if self.validate:  # both read the numbers, for which CUDA would wait
+            check_rows(self.model, own)
             check_values(own, self.params)
         if "inertia" in own:  # the kernels read one half of it
             own["inertia"] = 0.5 * (own["inertia"] + own["inertia"].mT)

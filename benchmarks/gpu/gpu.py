@@ -14,6 +14,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from importlib import resources
 from pathlib import Path
@@ -26,6 +27,7 @@ import warp as wp
 
 import warp_articulated as wa
 from lib import machine, reporting
+from warp_articulated.device import launch
 from warp_articulated.model import WORLD, Model
 
 DT, SUBSTEPS = 1e-3, 10
@@ -46,6 +48,8 @@ class Plan:
     only_toes: bool = False
 
 
+BLOCK_HELP = """threads of a CUDA block (%(default)s); 32 spread a small batch over twice as many multiprocessors as 64,
+and hold as many environments at once"""
 QUICK = Plan(ladder=(16, 64), controls=2, repetitions=1, only_toes=True)
 
 
@@ -117,6 +121,16 @@ class Batch:
         return ""
 
 
+@contextmanager
+def block_of(threads: int) -> Iterator[None]:
+    """Kernels that are first launched within have blocks of that size."""
+    before, launch.BLOCK_DIM = launch.BLOCK_DIM, threads
+    try:
+        yield
+    finally:
+        launch.BLOCK_DIM = before
+
+
 def used_mb(device: wp.Device) -> float | None:
     """Memory of a GPU that is in use, including the stacks of the kernels; None for a CPU."""
     if not device.is_cuda:
@@ -125,9 +139,10 @@ def used_mb(device: wp.Device) -> float | None:
     return (total - free) / 1e6
 
 
-def measure(model: Model, envs: int, plan: Plan, device: str, dtype: str, cpu: torch.Tensor) -> dict:
-    """The figures of a row, or {"refused": why}."""
-    before = used_mb(wp.get_device(device))
+def measure(
+    model: Model, envs: int, plan: Plan, device: str, dtype: str, cpu: torch.Tensor, before: float | None
+) -> dict:
+    """The figures of a row, or {"refused": why}; before: memory in use before the first row."""
     try:
         batch = Batch(model, envs, plan, device, dtype)
         began = time.perf_counter()
@@ -154,6 +169,8 @@ def measure(model: Model, envs: int, plan: Plan, device: str, dtype: str, cpu: t
 
 
 def rows(plan: Plan, device: str, dtypes: list[str], kinds: list[bool]) -> Iterator[dict]:
+    # one baseline: stacks of kernels stay reserved, so later ones would show them in a kernel's first row only
+    before = used_mb(wp.get_device(device))
     for collision in kinds:
         model = laikago(collision, plan.only_toes)
         for dtype in dtypes:
@@ -163,7 +180,7 @@ def rows(plan: Plan, device: str, dtypes: list[str], kinds: list[bool]) -> Itera
             for envs in plan.ladder:
                 machine.progress(f"{envs} robots on {device}")
                 what = {"self_collision": collision, "dtype": dtype, "environments": envs}
-                yield what | measure(model, envs, plan, device, dtype, cpu)
+                yield what | measure(model, envs, plan, device, dtype, cpu, before)
                 if device != "cpu":
                     torch.cuda.empty_cache()
 
@@ -234,6 +251,7 @@ def main(arguments: list[str] | None = None) -> dict:
     parser.add_argument("--device", help="such as cuda:0 (default: the first CUDA device) or cpu")
     parser.add_argument("--dtype", nargs="+", choices=("float32", "float64"), default=["float32"])
     parser.add_argument("--envs", nargs="+", type=int, help="instead of the ladder")
+    parser.add_argument("--block", type=int, choices=(32, 64, 128, 256), default=launch.BLOCK_DIM, help=BLOCK_HELP)
     parser.add_argument("--self-collision", choices=("off", "on", "both"), default="both")
     options = parser.parse_args(arguments)
     with reporting.quiet():
@@ -247,7 +265,9 @@ def main(arguments: list[str] | None = None) -> dict:
         plan = replace(plan, ladder=tuple(options.envs)) if options.envs else plan
         kinds = {"off": [False], "on": [True], "both": [False, True]}[options.self_collision]
         results = reporting.begin(options) | {"device": describe(device), "dt": DT, "plan": asdict(plan)}
-        results["rows"] = list(rows(plan, device, options.dtype, kinds))
+        results["block"] = options.block
+        with block_of(options.block):
+            results["rows"] = list(rows(plan, device, options.dtype, kinds))
     return reporting.finish("gpu", options, results, report, plot)
 
 

@@ -212,3 +212,24 @@ def test_self_collision_adds_pairs_between_links():
         between = [(a, b) for a, b in on.pairs if gpu.WORLD not in (on.shapes[a].link, on.shapes[b].link)]
         assert len(on.pairs) == len(off.pairs) + len(between) and len(between) == (6 if toes else 116)
         assert np.array_equal(on.q0, off.q0) and on.joint_names == off.joint_names
+
+
+def test_memory_is_compared_with_the_time_before_the_first_row(monkeypatch):
+    """Stacks of kernels stay reserved after the first row that has them."""
+    in_use = iter([100.0])
+    monkeypatch.setattr(gpu, "used_mb", lambda device: next(in_use))
+    monkeypatch.setattr(gpu, "measure", lambda *arguments: {"before": arguments[-1]})
+    plan = gpu.replace(gpu.QUICK, ladder=(1, 2))
+    found = list(gpu.rows(plan, "cpu", ["float32"], [False]))
+    assert [r["before"] for r in found] == [100.0, 100.0]
+
+
+def test_blocks_of_another_size(monkeypatch):
+    """Kernels are compiled and launched with the same one."""
+    from warp_articulated.device import launch
+
+    usual, loaded = launch.BLOCK_DIM, []
+    monkeypatch.setattr(gpu.wp, "load_module", lambda module, device, block_dim: loaded.append(block_dim))
+    with gpu.block_of(32):
+        launch._load(SimpleNamespace(module=None), SimpleNamespace(is_cpu=False, is_cuda=True))
+    assert loaded == [32] and usual == launch.BLOCK_DIM

@@ -8,7 +8,7 @@ import os
 import platform
 import shutil
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -25,6 +25,7 @@ warp-articulated doctor --device cuda:0
 warp-articulated doctor --gpu H100
 """
 NEEDED = ("warp-lang", "torch", "numpy", "scipy", "usd-core", "pillow")
+Check = Callable[..., tuple[str, bool | None]]  # of the device; what was found, and whether it is good
 OPTIONAL = {
     "mujoco": "reads MJCF files",
     "viser": "shows batches in a browser",
@@ -102,9 +103,9 @@ def _devices(report: _Report) -> None:
     cuda = [device for device in wp.get_devices() if device.is_cuda]
     for device in cuda:
         report.line(device.alias, f"{device.name}, sm_{device.arch}, {device.total_memory / 2**30:.0f} GiB")
-        report.line(
-            "torch", "sees CUDA" if torch.cuda.is_available() else "is built without CUDA", torch.cuda.is_available()
-        )
+    if cuda:
+        sees = torch.cuda.is_available()
+        report.line("torch", f"sees CUDA, built for {torch.version.cuda}" if sees else "cannot use CUDA", sees)
     if not cuda:
         report.line("cuda", "no GPU with a driver found by Warp; everything runs on the CPU", None)
 
@@ -143,11 +144,20 @@ def _self_check(report: _Report, device: str | None, console: Console) -> None:
     from ..device import checks
 
     try:
-        checks.device(device)
+        found = checks.device(device)
     except ValueError as error:
         report.line("device", str(error), False)
         return
-    for name, check in CHECKS.items():
+    _run_checks(report, CHECKS, device, console)
+    if found.is_cuda and device is not None:  # asked for by name: this compiles for minutes
+        from .doctor_gpu import CHECKS as OF_GPU
+
+        print(f"{found.alias} against the CPU, {found.name}, sm_{found.arch}")
+        _run_checks(report, OF_GPU, device, console)
+
+
+def _run_checks(report: _Report, some: Mapping[str, Check], device: str | None, console: Console) -> None:
+    for name, check in some.items():
         began = time.perf_counter()
         try:
             with console.busy(f"        {name}"):
@@ -193,7 +203,7 @@ def _sliding_block(device: str | None) -> tuple[str, bool]:
 
 
 # both compile small kernels, a few seconds with an empty cache
-CHECKS: dict[str, Callable[[str | None], tuple[str, bool]]] = {
+CHECKS: dict[str, Check] = {
     "pendulum": _pendulum,
     "sliding block": _sliding_block,
 }

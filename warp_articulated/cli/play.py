@@ -187,7 +187,7 @@ class _Film:
 
         options, model, dt = self.options, self.env.model, self.env.control_dt
         frames = np.stack(self.rows)
-        sizes = {} if options.size is None else {"size": options.size}
+        drawn: dict = {"device": str(self.env.device)} | ({"size": options.size} if options.size else {})
         if options.usd is not None:
             from ..show.film import frame_rows
             from ..show.usd import UsdWriter
@@ -201,13 +201,13 @@ class _Film:
 
             with console.bar(f"drawing {options.gif}") as bar:
                 fps = min(GIF_FPS, 1.0 / dt)
-                render_gif(options.gif, model, frames, dt=dt, fps=fps, follow=True, progress=bar, **sizes)
+                render_gif(options.gif, model, frames, dt=dt, fps=fps, follow=True, progress=bar, **drawn)
             console.say(f"wrote {options.gif}")
         if options.png is not None:
             from ..show.pictures.render import render_png
 
             with console.busy(f"drawing {options.png}"):
-                render_png(options.png, model, frames[-1], **sizes)
+                render_png(options.png, model, frames[-1], **drawn)
             console.say(f"wrote {options.png}")
 
 

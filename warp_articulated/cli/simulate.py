@@ -181,7 +181,7 @@ class _Run:
             warnings.simplefilter("ignore", RuntimeWarning)  # reported once, at the end
             qs, qds = self.sim.rollout(q, qd, u)
         synchronize(qs)
-        self.diverged.update(int(e) for e in self.sim.diverged)
+        self.diverged.update(self.sim.diverged.tolist())  # reads all at once, not one by one
         return qs, qds
 
     def _writers(self, stack: ExitStack) -> dict:
@@ -222,17 +222,17 @@ class _Run:
         return (wanted[first:last] - done).tolist()
 
     def write_pictures(self) -> None:
-        sizes = {} if self.options.size is None else {"size": self.options.size}
+        drawn: dict = {"device": self.sim.device.alias} | ({"size": self.options.size} if self.options.size else {})
         if self.options.gif is not None:
             from ..show.pictures.gif import render_gif
 
             with self.console.bar(f"drawing {self.options.gif}") as bar:
                 frames = np.concatenate(self.gif_frames)
-                render_gif(self.options.gif, self.model, frames, fps=self.gif_fps, progress=bar, **sizes)
+                render_gif(self.options.gif, self.model, frames, fps=self.gif_fps, progress=bar, **drawn)
             self.console.say(f"wrote {self.options.gif} ({len(frames)} frames)")
         if self.options.png is not None:
             from ..show.pictures.render import render_png
 
             with self.console.busy(f"drawing {self.options.png}"):
-                render_png(self.options.png, self.model, self.last, **sizes)
+                render_png(self.options.png, self.model, self.last, **drawn)
             self.console.say(f"wrote {self.options.png}")

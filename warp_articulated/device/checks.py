@@ -3,23 +3,48 @@
 from __future__ import annotations
 
 import math
+import os
 from numbers import Integral, Real
 
 import numpy as np
 import torch
 import warp as wp
 
+DEVICE_VARIABLE = "WARP_ARTICULATED_DEVICE"  # names the default device, such as cpu
+
 
 def device(name: str | None) -> wp.Device:
-    """The Warp device of that name; by default the first CUDA device, or the CPU."""
+    """The Warp device of that name.
+
+    By default the one that the environment variable names, else the first CUDA device that Warp and torch can both
+    use, else the CPU.
+    """
     wp.init()
     if name is None:
-        return wp.get_device("cuda:0" if wp.is_cuda_available() else "cpu")
+        name = os.environ.get(DEVICE_VARIABLE) or None
+    if name is None:
+        return wp.get_device("cuda:0" if wp.is_cuda_available() and torch.cuda.is_available() else "cpu")
     try:
-        return wp.get_device(str(name))
+        found = wp.get_device(str(name))
     except Exception:
         known = ", ".join(d.alias for d in wp.get_devices())
         raise ValueError(f"There is no device {str(name)!r} on this machine; the devices are {known}.") from None
+    if found.is_cuda and (not torch.cuda.is_available() or found.ordinal >= torch.cuda.device_count()):
+        raise ValueError(
+            f"Warp has the device {found.alias}, but this PyTorch ({torch.__version__}) cannot use it: install a "
+            "PyTorch that was built for the CUDA of this machine's driver, or use device='cpu'."
+        )
+    return found
+
+
+def batch(num_envs: int, model, dtype: str) -> None:
+    """Refuse batches whose rows are longer than Warp's 32-bit strides can say; they would wrap without an error."""
+    row = num_envs * max(model.nq, model.nv, model.nu) * np.dtype(dtype).itemsize
+    if row >= 2**31:
+        raise ValueError(
+            f"num_envs is {num_envs}; the states of one time would take {row / 1e9:.1f} GB, and must take less than "
+            "2.1 GB (2**31 bytes): use several simulators with fewer environments."
+        )
 
 
 def positive(name: str, value: float, *, zero: bool = False) -> None:
@@ -104,6 +129,8 @@ def _from_dlpack(name: str, value) -> torch.Tensor:
         value = value.copy()  # numpy does not export read-only memory
     try:
         return torch.from_dlpack(value)
+    except torch.OutOfMemoryError:  # a RuntimeError too, and not the array's fault
+        raise
     except (TypeError, ValueError, RuntimeError, BufferError) as error:
         raise TypeError(f"{name} is a {type(value).__name__} that DLPack cannot pass to torch: {error}.") from None
 

@@ -10,6 +10,7 @@ import ctypes
 import os
 import threading
 import time
+import weakref
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from itertools import pairwise
@@ -18,7 +19,7 @@ import numpy as np
 import torch
 import warp as wp
 
-from . import checks, reservation
+from . import checks, cuda, reservation
 
 SUBNORMAL, ONE = np.float32(1e-39), np.float32(1.0)
 BLOCK_DIM = 64  # threads of a CUDA block: no other size holds more environments at once (benchmarks/gpu)
@@ -33,6 +34,7 @@ class Loading:
 
 
 LOADING = Loading()
+_LOADING_LOCK = threading.Lock()  # loading changes settings of Warp, which are global
 
 
 class Launcher:
@@ -44,7 +46,7 @@ class Launcher:
         self.threads = min(threads, num_envs) if device.is_cpu else 1
         bounds = [num_envs * k // self.threads for k in range(self.threads + 1)]
         self._shares = list(pairwise(bounds))
-        self._recorded: dict[wp.Kernel, tuple[list[wp.Launch], list]] = {}
+        self._recorded: dict[wp.Kernel, tuple[list[wp.Launch], list[weakref.ref]]] = {}
         self._start_pool()
 
     def _start_pool(self) -> None:
@@ -59,11 +61,10 @@ class Launcher:
         """
         if self._process != os.getpid():  # a forked process has no threads, and its copy of the lock may be held
             self._start_pool()
-        with self._lock:
+        with self._lock, cuda.current(self.device):
             commands = self._commands(kernel, [model, params], arguments)
             if self.device.is_cuda:
-                stream = wp.stream_from_torch(torch.cuda.current_stream(self.device.ordinal))
-                commands[0].launch(stream=stream)
+                cuda.launch(commands[0], self.device)
                 return
             jobs = [self._pool.submit(_launch_on_cpu, command) for command in commands[1:]] if self._pool else []
             try:
@@ -85,14 +86,14 @@ class Launcher:
             ]  # fmt: skip
             for command in commands:
                 command.fwd_args = None  # or the first call's tensors would live as long as the simulator
-            self._recorded[kernel] = (commands, structs)
+            self._recorded[kernel] = (commands, [weakref.ref(s) for s in structs])
             return commands
         commands, last = self._recorded[kernel]
         for place, (new, old) in enumerate(zip(structs, last, strict=True)):
-            if new is not old:
+            if new is not old():
                 for command in commands:
                     command.set_param_at_index(place, new)
-        last[:] = structs
+        last[:] = [weakref.ref(s) for s in structs]  # or their tensors would live until the kernel's next call
         for place, value in enumerate(arguments, start=3):
             if isinstance(value, torch.Tensor):
                 value = wp.from_torch(value, requires_grad=False, return_ctype=True)
@@ -138,16 +139,17 @@ def _launch_on_cpu(command: wp.Launch) -> None:
 
 def _load(kernel: wp.Kernel, device: wp.Device) -> None:
     """Compile without tiles in static memory: Warp allocates one buffer per module, which threads would share."""
-    tiles = wp.config.enable_tiles_in_stack_memory
-    wp.config.enable_tiles_in_stack_memory = False
-    wall, cpu = time.perf_counter(), time.process_time()
-    try:
-        # with the block that it is launched with, or Warp would compile it a second time; the CPU's is always 1
-        wp.load_module(kernel.module, device=device, block_dim=1 if device.is_cpu else BLOCK_DIM)
-    finally:
-        wp.config.enable_tiles_in_stack_memory = tiles
-        LOADING.wall += time.perf_counter() - wall
-        LOADING.cpu += time.process_time() - cpu
+    with _LOADING_LOCK:
+        tiles = wp.config.enable_tiles_in_stack_memory
+        wp.config.enable_tiles_in_stack_memory = False
+        wall, cpu = time.perf_counter(), time.process_time()
+        try:
+            # with the block that it is launched with, or Warp would compile it a second time; the CPU's is always 1
+            wp.load_module(kernel.module, device=device, block_dim=1 if device.is_cpu else BLOCK_DIM)
+        finally:
+            wp.config.enable_tiles_in_stack_memory = tiles
+            LOADING.wall += time.perf_counter() - wall
+            LOADING.cpu += time.process_time() - cpu
 
 
 def cores() -> int:

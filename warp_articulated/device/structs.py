@@ -41,11 +41,11 @@ def model_struct(types, model: Model, device: wp.Device, solver: Mapping[str, fl
     return struct
 
 
-def turned_joints(joint_quat: torch.Tensor) -> np.ndarray:
+def turned_joints(joint_quat: torch.Tensor) -> torch.Tensor:
     """(links + 1,) flags: joints whose frame is turned against the parent's, in any environment."""
     one = joint_quat[:1] if joint_quat.stride(0) == 0 else joint_quat
-    turned = (one[..., :3] != 0).any(-1).any(0).cpu().numpy()
-    return np.concatenate([[False], turned]).astype(int)
+    turned = (one[..., :3] != 0).any(-1).any(0)
+    return torch.nn.functional.pad(turned.to(torch.int32), (1, 0))  # computed where it is used: CUDA need not wait
 
 
 class Shared(torch.autograd.Function):
@@ -83,6 +83,8 @@ def broadcast(name: str, value, shape: tuple[int, ...], num_envs: int, like: tor
         if tensor.is_complex():
             raise TypeError
         tensor = tensor.to(dtype=like.dtype, device=like.device)
+    except torch.OutOfMemoryError:  # a RuntimeError too, and not the value's fault
+        raise
     except (TypeError, ValueError, RuntimeError):
         raise TypeError(f"params[{name!r}] is a {type(value).__name__}; it must be a tensor or numbers.") from None
     inner = len(PARAMETERS[name].value_shape)
@@ -116,7 +118,8 @@ def params_struct(types, values: Mapping[str, torch.Tensor], base=None):
     for name, value in values.items():
         value = value.detach()
         if name == "joint_quat":
-            struct.turned = wp.array(turned_joints(value), dtype=int, device=str(value.device))
+            held.append(turned_joints(value))
+            struct.turned = wp.from_torch(held[-1], requires_grad=False)
             value = rotation_matrices(value)
         array, value = parameter_array(types, name, value)
         held.append(value)

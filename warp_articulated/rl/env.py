@@ -16,6 +16,7 @@ import warp as wp
 from ..device import checks
 from ..model import Model
 from ..simulator import Simulator
+from .capture import CapturedStep
 from .random import Random, fork, seeded
 from .state import State, Step
 
@@ -201,6 +202,17 @@ class Env:
         """
         keys = seeded(checks.seed(seed), checks.whole("num", num, 1), self.device, self.first_env)
         return self._begun(keys)
+
+    def capture(self, *, warm_ups: int = 3, copy: bool = True) -> CapturedStep:
+        """`step` as a CUDA graph, for batches so small that the host is slower than the GPU; after `reset`.
+
+        Returns a function of the action with the results of `step`, but no gradients. It changes `state` in place:
+        `state.map(torch.clone)` keeps one. A task's methods must not wait for the GPU.
+
+        warm_ups: steps that are taken before, and taken back.
+        copy: whether results are copied, or overwritten by the next step.
+        """
+        return CapturedStep(self, warm_ups, copy)
 
     def detach(self) -> None:
         """Cut the gradient here: later steps propagate gradients back to this state and no further."""

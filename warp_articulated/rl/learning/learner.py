@@ -119,7 +119,8 @@ class Learner:
         self.observation = self.env.observe(self.env.state).detach()
         self.episodes.load_state_dict(saved["episodes"])
         for name, part in self.parts().items():
-            part.load_state_dict(saved[f"part {name}"])
+            state = saved[f"part {name}"]
+            part.load_state_dict(counts_on_host(state) if isinstance(part, torch.optim.Optimizer) else state)
 
     def begin_with(self, saved: dict[str, Any]) -> None:
         """Load the networks of another run's `state_dict`; everything else starts from scratch.
@@ -130,6 +131,22 @@ class Learner:
         for name, network in networks.items():
             source = "average" if name == "actor" and "average" in networks else name
             network.load_state_dict(saved[f"part {source}"])
+
+
+def counts_on_host(saved: dict[str, Any]) -> dict[str, Any]:
+    """An optimiser's state with its counts of updates on the CPU, where a new one has them.
+
+    Otherwise every update of a resumed run would read them from the GPU, for each parameter. Fused optimisers, which
+    have them on the device, move them back.
+    """
+    state = {
+        key: {
+            name: value.cpu() if name == "step" and isinstance(value, torch.Tensor) else value
+            for name, value in own.items()
+        }
+        for key, own in saved["state"].items()
+    }
+    return {**saved, "state": state}
 
 
 class Episodes:
