@@ -17,8 +17,8 @@ import time
 from lib.machine import progress, script, table
 
 BENCHMARKS = (
-    "throughput", "gradient", "autodiff", "crowd", "checkpoints", "growth", "peers", "scoreboard", "gpu_resources",
-    "gpu", "render", "usd_export", "applications", "transfer", "learning",
+    "throughput", "solver_exit", "gradient", "autodiff", "crowd", "checkpoints", "growth", "peers", "scoreboard",
+    "gpu_resources", "gpu", "render", "usd_export", "applications", "transfer", "learning",
 )  # fmt: skip
 ARGUMENTS = {
     "gpu": {True: ["--device", "cpu"], False: []}

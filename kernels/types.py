@@ -314,8 +314,8 @@ def make_types(real, sizes: Sizes):
     NL, NV, ND, NC = sizes.links + 1, sizes.dofs, sizes.depth, sizes.contacts
     NJ, NS, NR, NP, NI = sizes.joint_rows, sizes.sides, sizes.rows, sizes.columns, sizes.sweeps
     NH = NC * NS + NJ
-    # All working memory is one local vector, seen as arrays; in kernels of the adjoint it is longer. What the solver and
-    # its adjoint need is overwritten by what comes after them.
+    # All working memory is one local vector, seen as arrays; in kernels of the adjoint it is longer. What the solver
+    # and its adjoint need is overwritten by what comes after them.
     step = dict(
         links=(Link, NL), dofs=(Dof, NV), contacts=(Contact, NC), joint_rows=(JointRow, NJ), u=(vec3, NC * NS * ND),
         uD=(vec3, NC * NS * ND), roots=(Root, NC * NS), joint_u=(vec1, NJ * ND), joint_roots=(JointRoot, NJ),

@@ -35,8 +35,8 @@ class Simulator:
         dt: seconds per step.
         substeps: steps of dt per control, which is held in between.
         iterations: sweeps of the contact solver at most.
-        tolerance: N s; the solver stops early once no impulse changes by more. By default it stops when nothing changes,
-            or when changes have stopped shrinking and are rounding errors of the largest impulse. 0: only the former.
+        tolerance: N s; the solver stops early once no impulse changes by more. By default when nothing changes, or when
+            changes no longer shrink and are rounding errors of the largest impulse. 0: only when nothing changes.
         threads: CPU threads to spread the environments over, by default all cores. Results do not depend on it.
         friction: "cone" (Coulomb) or "pyramid" (each tangent limited by itself, as in the paper).
         erp: share of a penetration or limit violation that is removed per step.

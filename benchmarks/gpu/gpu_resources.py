@@ -36,12 +36,11 @@ from warp_articulated.kernels.types import Sizes
 import warp_articulated as wa
 from gpu import occupancy, roofline
 from lib import machine, reporting
-from warp_articulated.device.topology import sizes_of
+from warp_articulated.device.topology import default_contacts, sizes_of
 from warp_articulated.model.pairs import SLOTS
 
 ARCHS = (80, 86, 90, 120)  # A100, RTX 30, H100, RTX 50
 REALS = {"float32": wp.float32, "float64": wp.float64}
-MAX_CONTACTS = 16  # the default for one robot
 FEET, ALL_KINDS = "laikago_feet", "all kinds of pairs"
 FORWARD = (make_rollout, make_diagnostics)  # the others are adjoints, which record the solver's sweeps
 KERNELS = {
@@ -130,13 +129,19 @@ def _packaged_ptxas() -> Iterable[str]:
 
 def laikago_feet() -> Sizes:
     """Capacities of the profiling robot's kernel."""
-    return sizes_of(wa.load("laikago_feet"), MAX_CONTACTS, exact=True)
+    return scene_sizes("laikago_feet")
+
+
+def scene_sizes(name: str) -> Sizes:
+    """Capacities of a scene's kernel on CUDA."""
+    model = wa.load(name)
+    return sizes_of(model, default_contacts(model), exact=True)
 
 
 def all_kinds() -> Sizes:
     """The profiling robot's, with every kind of collision pair compiled in, between links too."""
     kinds = tuple(sorted((int(a), int(b)) for a, b in SLOTS))
-    return replace(laikago_feet(), contacts=MAX_CONTACTS, sides=2, kinds=kinds)
+    return replace(laikago_feet(), contacts=default_contacts(wa.load("laikago_feet")), sides=2, kinds=kinds)
 
 
 def recording(sizes: Sizes, sweeps: int = 50) -> Sizes:

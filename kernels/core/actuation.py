@@ -4,9 +4,9 @@ Springs, dampers and PD drives act at the end of the step (implicitly), so that 
 the present state goes to dofs.u and its derivative to dofs.diagonal. A drive whose force at the present state is
 beyond its limit becomes a bounded row instead (joint_rows.py): the same law, but never more than the limit.
 
-There is room for all limits or for all drives, whichever are more, beside dry friction. If joints beyond their limits
-and other drives have taken all rows, a saturated drive acts with its effort limit throughout the step, as a torque drive
-would. So a step never overflows, and no row is lost that keeps a joint within its limits.
+There is room for all limits or all drives, whichever are more, and for dry friction. If joints beyond their limits and
+other drives have taken all rows, a saturated drive acts with its effort limit throughout the step, like a torque drive.
+So a step never overflows, and no row is lost that keeps a joint within its limits.
 """
 
 import warp as wp
