@@ -1,8 +1,8 @@
 """GPU evidence without a GPU: registers, stack and spills of the CUDA kernels, and what follows from them.
 
-    python benchmarks/gpu/gpu_resources.py            24 kernels; a quarter of an hour on two cores
+    python benchmarks/gpu/gpu_resources.py            26 kernels; a quarter of an hour on two cores
     python benchmarks/gpu/gpu_resources.py --quick    one kernel
-    python benchmarks/gpu/gpu_resources.py --all      56: all precisions and architectures
+    python benchmarks/gpu/gpu_resources.py --all      72: all precisions and architectures
 
 Warp's NVRTC compiles without a driver; the resources are in the `.nv.info` sections of the cubin, an ELF file.
 Spills are not: ptxas reports them (`pip install nvidia-cuda-nvcc`, or CUDA's toolkit). It is used only if it is of
@@ -41,10 +41,11 @@ from warp_articulated.model.pairs import SLOTS
 
 ARCHS = (80, 86, 90, 120)  # A100, RTX 30, H100, RTX 50
 REALS = {"float32": wp.float32, "float64": wp.float64}
-FEET, ALL_KINDS = "laikago_feet", "all kinds of pairs"
+FEET, LAIKAGO, ALL_KINDS = "laikago_feet", "laikago", "all kinds of pairs"
 FORWARD = (make_rollout, make_diagnostics)  # the others are adjoints, which record the solver's sweeps
 KERNELS = {
     FEET: (make_rollout, make_rollout_adjoint, make_jacobians, make_contacts_adjoint, make_diagnostics),
+    LAIKAGO: (make_rollout, make_rollout_adjoint),
     ALL_KINDS: (make_rollout, make_rollout_adjoint),
 }
 
@@ -150,7 +151,7 @@ def recording(sizes: Sizes, sweeps: int = 50) -> Sizes:
 
 
 def jobs_for(archs: Sequence[int], dtypes: Sequence[str], kernels: dict[str, tuple] = KERNELS) -> list[Job]:
-    sizes = {FEET: laikago_feet(), ALL_KINDS: all_kinds()}
+    sizes = {FEET: laikago_feet(), LAIKAGO: scene_sizes(LAIKAGO), ALL_KINDS: all_kinds()}
     return [
         Job(name, factory, sizes[name] if factory in FORWARD else recording(sizes[name]), dtype, arch)
         for name, factories in kernels.items()
@@ -166,7 +167,7 @@ def usual_jobs() -> list[Job]:
     return [
         *jobs_for(ARCHS, tuple(REALS), {FEET: (make_rollout, make_rollout_adjoint)}),
         *jobs_for(ARCHS, ["float32"], {ALL_KINDS: (make_rollout,)}),
-        *jobs_for([90], ["float32"], {ALL_KINDS: (make_rollout_adjoint,), FEET: rest}),
+        *jobs_for([90], ["float32"], {LAIKAGO: KERNELS[LAIKAGO], ALL_KINDS: (make_rollout_adjoint,), FEET: rest}),
     ]
 
 

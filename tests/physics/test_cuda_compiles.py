@@ -19,6 +19,7 @@ from gpu.gpu_resources import (
     ALL_KINDS,
     ARCHS,
     FEET,
+    LAIKAGO,
     REALS,
     Job,
     Resources,
@@ -32,7 +33,6 @@ from gpu.gpu_resources import (
 )
 
 KILO = 1024
-LAIKAGO = "laikago"
 # Bytes of stack per thread, which CUDA reserves for every thread that can be resident.
 STACK = {
     ("rollout", FEET, "float32"): 10 * KILO,
