@@ -3,6 +3,7 @@
     python benchmarks/gpu/gpu.py                          the first CUDA device; writes benchmarks/results/gpu.json
     python benchmarks/gpu/gpu.py --device cuda:1 --dtype float32 float64
     python benchmarks/gpu/gpu.py --device cpu --quick     whether it works, where there is no GPU; written to out/bench
+    python benchmarks/gpu/gpu.py --scenes humanoid.xml g1.xml    MJCF files of your own instead, see scenes.py
 
 Each control is new and random, and held for 10 steps of 1 ms. A step is one of these milliseconds of one environment.
 Times are the fastest of some repetitions and include waiting for the GPU. A row has no figures if a state or a gradient
@@ -11,6 +12,7 @@ is not finite, a robot diverged, or the first robots do not move as they do on t
 
 from __future__ import annotations
 
+import argparse
 import sys
 import time
 from collections.abc import Iterator
@@ -26,6 +28,7 @@ import torch
 import warp as wp
 
 import warp_articulated as wa
+from gpu import scenes
 from lib import machine, reporting
 from warp_articulated.device import launch
 from warp_articulated.model import WORLD, Model
@@ -246,6 +249,11 @@ def plot(results: dict, figure) -> None:
         axes.set_title(f"{title}, {results['device']['name']}")
 
 
+def of_scenes(options: argparse.Namespace) -> scenes.Plan:
+    plan = scenes.QUICK if options.quick else scenes.Plan()
+    return replace(plan, envs=options.envs[0]) if options.envs else plan
+
+
 def main(arguments: list[str] | None = None) -> dict:
     parser = reporting.parser(__doc__)
     parser.add_argument("--device", help="such as cuda:0 (default: the first CUDA device) or cpu")
@@ -253,6 +261,7 @@ def main(arguments: list[str] | None = None) -> dict:
     parser.add_argument("--envs", nargs="+", type=int, help="instead of the ladder")
     parser.add_argument("--block", type=int, choices=(32, 64, 128, 256), default=launch.BLOCK_DIM, help=BLOCK_HELP)
     parser.add_argument("--self-collision", choices=("off", "on", "both"), default="both")
+    parser.add_argument("--scenes", nargs="+", type=Path, metavar="XML", help="MJCF files to simulate instead")
     options = parser.parse_args(arguments)
     with reporting.quiet():
         if why := missing(options.device):
@@ -260,14 +269,20 @@ def main(arguments: list[str] | None = None) -> dict:
             return {}
         device = options.device or wp.get_cuda_devices()[0].alias
         if device == "cpu":
-            options.out = options.out or reporting.QUICK / "gpu.json"  # results/gpu.json is of a GPU
+            name = "gpu_scenes.json" if options.scenes else "gpu.json"
+            options.out = options.out or reporting.QUICK / name  # benchmarks/results are of a GPU
         plan = QUICK if options.quick else Plan()
         plan = replace(plan, ladder=tuple(options.envs)) if options.envs else plan
         kinds = {"off": [False], "on": [True], "both": [False, True]}[options.self_collision]
         results = reporting.begin(options) | {"device": describe(device), "dt": DT, "plan": asdict(plan)}
         results["block"] = options.block
         with block_of(options.block):
-            results["rows"] = list(rows(plan, device, options.dtype, kinds))
+            if options.scenes:
+                results["rows"] = list(scenes.rows(options.scenes, of_scenes(options), device, used_mb))
+            else:
+                results["rows"] = list(rows(plan, device, options.dtype, kinds))
+    if options.scenes:
+        return reporting.finish("gpu_scenes", options, results, scenes.report)
     return reporting.finish("gpu", options, results, report, plot)
 
 

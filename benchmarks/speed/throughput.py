@@ -115,6 +115,8 @@ def simulator(
     options |= {"device": "cpu", "dtype": dtype, "dt": DT, "iterations": iterations}
     sim = wa.Simulator(model, num_envs, tolerance=max(tolerance, 0.0), **options)
     sim._engine.device_model.tolerance = tolerance
+    if tolerance < 0.0:
+        sim._engine.device_model.rounding = tolerance  # no exit at rounding either
     return sim
 
 

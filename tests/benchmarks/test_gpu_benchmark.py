@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from gpu import gpu, gpu_resources, occupancy, roofline
+from gpu import gpu, gpu_resources, occupancy, roofline, scenes
 from gpu.occupancy import GPUS, best_block, resident_threads, resident_warps
 
 # As CUDA's occupancy calculator (cuda_occupancy.h of the toolkit 13.4) says, for kernels without shared memory
@@ -233,3 +233,28 @@ def test_blocks_of_another_size(monkeypatch):
     with gpu.block_of(32):
         launch._load(SimpleNamespace(module=None), SimpleNamespace(is_cpu=False, is_cuda=True))
     assert loaded == [32] and usual == launch.BLOCK_DIM
+
+
+BALL = """<mujoco><worldbody>
+<geom type="plane" size="5 5 1"/>
+<body pos="0 0 0.1"><freejoint/><geom type="sphere" size="0.1" mass="1"/></body>
+</worldbody></mujoco>"""
+
+
+def test_scenes_of_mjcf_files(tmp_path, capsys):
+    """Everything that a rate depends on stands beside it."""
+    pytest.importorskip("mujoco")
+    (tmp_path / "a_humanoid.xml").write_text(BALL, "utf-8")
+    out = tmp_path / "scenes.json"
+    files = [str(tmp_path / name) for name in ("a_humanoid.xml", "absent.xml")]
+    gpu.main(["--device", "cpu", "--quick", "--scenes", *files, "--out", str(out)])
+    row, absent = json.loads(out.read_text("utf-8"))["rows"]
+    assert row["published"] == 5.67e6 and row["rate"] > 0 and row["contacts"] == 1.0 and row["dropped"] == 0
+    assert row["dt"] == 5e-3 and row["iterations"] == 50 and row["memory_mb"] is None and row["compile_s"] >= 0
+    assert "absent.xml" in absent["refused"] and absent["published"] is None
+    said = capsys.readouterr().out
+    assert "| a_humanoid | 8 | 5 ms |" in said and "5.67 million" in said and "another solver" in said
+
+
+def test_published_rates_are_found_by_name():
+    assert scenes.published("unitree_G1_flat") == 2.52e6 and scenes.published("ant") is None

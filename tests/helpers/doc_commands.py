@@ -22,7 +22,7 @@ from warp_articulated.cli.console import loader_option
 
 ROBOT = "laikago_feet"  # its kernels are compiled for other tests too
 TASKS = {task: "Cartpole" for task in wa.rl.TASKS if task != "PendulumReach"}
-STANDS_FOR = {"laikago": ROBOT, "ant": ROBOT, "COMMAND": "simulate", "n=3": "n=1", **TASKS}
+STANDS_FOR = {"cuda:0": "cpu", "laikago": ROBOT, "ant": ROBOT, "COMMAND": "simulate", "n=3": "n=1", **TASKS}
 MOST = {"--envs": 16, "--steps": 20, "--repeat": 1, "--episodes": 16}
 SMALL = "64x36"
 OUTPUT_OPTIONS = ("--usd", "--gif", "--png", "--npz", "--json")
