@@ -8,11 +8,11 @@ import ctypes
 import shutil
 import warnings
 from collections import Counter
+from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
-import warp as wp
 from every_joint import machine
 from ptx_device import Device, emulated
 from ptx_host import Fault, Options, Program
@@ -25,6 +25,8 @@ pytestmark = pytest.mark.skipif(shutil.which("gcc") is None, reason="there is no
 
 # Both compile the same expressions, but fuse other multiplications and additions, and have other sines.
 DOUBLE = 1e-11  # relative to the largest value of an array
+TOLERANCES = {"float32": (5e-6, 2e-4), "float64": (DOUBLE, DOUBLE)}  # of positions and velocities
+LUCK, SINGLE = 10.0, 1e-5  # of float32: how much farther from float64 than the CPU, times and plus
 SCENES = ("laikago_feet", "laikago", "ant", "panda_throw", "racecar", "boxes3", "machine")
 
 
@@ -57,8 +59,8 @@ def test_rollout_of_pushed_robots_agrees_with_the_cpu():
     on_cpu = sim.rollout(q, qd, u)
     with emulated(Device()):
         on_cuda = sim.rollout(q, qd, u)
-    assert difference(on_cuda[0], on_cpu[0]) < 5e-6
-    assert difference(on_cuda[1], on_cpu[1]) < 2e-4
+    errors = [difference(x, y) for x, y in zip(on_cuda, on_cpu)]
+    assert all(error < tolerance for error, tolerance in zip(errors, TOLERANCES["float32"])), errors
     assert not torch.equal(on_cuda[1], on_cpu[1])  # or the CPU's own kernel has run
     assert (on_cpu[1][1:] - on_cpu[1][:-1]).abs().max() > 0.1  # feet hit the ground
 
@@ -206,6 +208,7 @@ def everything(sim: wa.Simulator, scene: str, steps: int) -> dict[str, np.ndarra
 KERNELS = {"rollout", "contacts", "forward_dynamics", "link_poses"}
 KERNELS |= {f"{name}_adjoint" for name in KERNELS} | {"jacobians", "diagnostics", "mass_matrix"}
 
+
 @pytest.fixture(scope="module")
 def device() -> Device:
     """One for all tests, which share kernels."""
@@ -246,3 +249,78 @@ def test_every_kernel_agrees_with_the_cpu_in_float32(device, scene):
         if not errors[0] <= LUCK * errors[1] + SINGLE:
             wrong[name] = errors
     assert not wrong
+
+
+# -- slow: what a launch may choose
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("num_envs", [8, 37])
+def test_bits_do_not_depend_on_the_launch(num_envs):
+    """Blocks, surplus threads, threads that take several environments, what memory held, where the frame begins."""
+    sim = simulator("laikago_feet", num_envs, "float32")
+    state = pushed(sim, 20)
+
+    def states_and_gradients(**options):
+        q, qd, u = (x.clone().requires_grad_() for x in state)
+        with emulated(Device(**options)):
+            qs, qds = sim.rollout(q, qd, u)
+            (qs[-1].sum() + qds[-1].square().sum()).backward()
+        return qs.detach(), qds.detach(), q.grad, qd.grad, u.grad
+
+    usual = states_and_gradients()
+    for options in (
+        {"fill": 0x00}, {"fill": 0x7F}, {"fill": 0xCD}, {"block": 1}, {"block": 32}, {"surplus_blocks": 2},
+        {"block": 4, "grid": 1}, {"block": 16, "grid": 2}, {"shift": 0}, {"shift": 3},
+    ):  # fmt: skip
+        other = states_and_gradients(**options)
+        assert all(torch.equal(x, y) for x, y in zip(usual, other)), options
+
+
+# -- slow: whether a mistake would be noticed
+
+
+def run_mutants(dtype: str, number: int) -> dict[int, tuple[str, str, str, str]]:
+    """Of random mistakes in the rollout that were run: kind, how it was noticed, the statement and its mutant."""
+    mutants: dict[int, tuple[str, str]] = {}
+
+    def with_mistakes(text: str) -> Program:
+        mutants.update(sample(text, number))
+        return Program(text, {k: mutant for k, (_, mutant) in mutants.items()})
+
+    sim = simulator("laikago_feet", 4, dtype)
+    state = pushed(sim, 10)
+    on_cpu = [x.numpy() for x in sim.rollout(*state)]
+    device = Device(count=True, make_program=with_mistakes, budget=10**6)
+
+    def notice() -> str:
+        try:
+            with emulated(device):
+                states = sim.rollout(*state)
+        except Fault as fault:
+            return str(fault).partition(":")[0]
+        errors = [difference(x.numpy(), y) for x, y in zip(states, on_cpu)]
+        return "unnoticed" if all(e <= t for e, t in zip(errors, TOLERANCES[dtype])) else "other results"
+
+    assert notice() == "unnoticed"
+    (binary,) = device.binaries.values()
+    made, statements = binary.program.translation, binary.program.module.statements
+    executed = [k for k in mutants if binary.blocks[made.block_of[k]]]
+    found = {}
+    for k in executed:
+        device.options = replace(device.options, mutant=k)
+        found[k] = (mutants[k][0], notice(), statements[k], mutants[k][1])
+    return found
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("dtype", "share"), [("float32", 0.5), ("float64", 0.5)])
+def test_mistakes_are_noticed(own_kernels, dtype, share, capsys):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of robots that diverge
+        found = run_mutants(dtype, 300)
+    counts = Counter(how for _, how, _, _ in found.values())
+    with capsys.disabled():
+        print(f"\n{dtype}: {len(found)} of 300 mistakes were run: {dict(counts)}")
+    assert len(found) > 150
+    assert 1 - counts["unnoticed"] / len(found) >= share
