@@ -15,7 +15,7 @@ def mutate(statement: str) -> tuple[str, str] | None:
     """A kind of mistake and the statement with it; None: not with this statement."""
     if guarded := re.match(r"@(!?)(%\w+)\s+(bra.*)", statement):
         return "branch", f"@{'' if guarded[1] else '!'}{guarded[2]} {guarded[3]}"
-    name, _, rest = statement.partition(" ") if "\t" not in statement else statement.partition("\t")
+    name, rest = re.fullmatch(r"(\S+)\s*(.*)", statement).groups()
     parts, operands = name.split("."), [o.strip() for o in rest.split(",")]
     if parts[0] in ("add", "sub") and "cc" not in parts:
         swapped = {"add": "sub", "sub": "add"}[parts[0]]

@@ -51,8 +51,8 @@ def pushed(sim: wa.Simulator, steps: int):
 def test_rollout_of_pushed_robots_agrees_with_the_cpu():
     """In float32, through contacts that begin and end.
 
-    Rounding is 6e-8; 40 steps and the contact solver amplify it to 2e-7 in positions and 1e-5 in velocities, as measured.
-    A contact that began one step earlier would change velocities by 1e-2: the tolerance is between both.
+    Rounding is 6e-8; 40 steps and the contact solver amplify it to 4e-7 in positions and 2e-5 in velocities. A contact
+    that began one step earlier would change velocities by 1e-2: the tolerance is between both.
     """
     sim = simulator("laikago_feet", 8, "float32")
     q, qd, u = pushed(sim, 40)
@@ -293,16 +293,23 @@ def run_mutants(dtype: str, number: int) -> dict[int, tuple[str, str, str, str]]
     on_cpu = [x.numpy() for x in sim.rollout(*state)]
     device = Device(count=True, make_program=with_mistakes, budget=10**6)
 
+    def states():
+        with emulated(device):
+            return [x.numpy() for x in sim.rollout(*state)]
+
+    right = states()
+
     def notice() -> str:
         try:
-            with emulated(device):
-                states = sim.rollout(*state)
+            found = states()
         except Fault as fault:
             return str(fault).partition(":")[0]
-        errors = [difference(x.numpy(), y) for x, y in zip(states, on_cpu)]
-        return "unnoticed" if all(e <= t for e, t in zip(errors, TOLERANCES[dtype])) else "other results"
+        if all(np.array_equal(x, y) for x, y in zip(found, right)):
+            return "same bits"
+        errors = [difference(x, y) for x, y in zip(found, on_cpu)]
+        return "below the tolerance" if all(e <= t for e, t in zip(errors, TOLERANCES[dtype])) else "other results"
 
-    assert notice() == "unnoticed"
+    assert notice() == "same bits"
     (binary,) = device.binaries.values()
     made, statements = binary.program.translation, binary.program.module.statements
     executed = [k for k in mutants if binary.blocks[made.block_of[k]]]
@@ -314,13 +321,15 @@ def run_mutants(dtype: str, number: int) -> dict[int, tuple[str, str, str, str]]
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("dtype", "share"), [("float32", 0.5), ("float64", 0.5)])
+@pytest.mark.parametrize(("dtype", "share"), [("float32", 0.8), ("float64", 0.95)])
 def test_mistakes_are_noticed(own_kernels, dtype, share, capsys):
+    """Of those that change a bit of the result, so many; the others add a zero, or never decide anything here."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of robots that diverge
         found = run_mutants(dtype, 300)
     counts = Counter(how for _, how, _, _ in found.values())
     with capsys.disabled():
         print(f"\n{dtype}: {len(found)} of 300 mistakes were run: {dict(counts)}")
-    assert len(found) > 150
-    assert 1 - counts["unnoticed"] / len(found) >= share
+    effective = len(found) - counts["same bits"]
+    assert effective > 100
+    assert 1 - counts["below the tolerance"] / effective >= share
