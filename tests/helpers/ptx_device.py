@@ -20,8 +20,6 @@ from warp._src.types import is_array, type_size_in_bytes
 
 from warp_articulated.device import launch
 
-LOCAL_LIMIT = 512 * 1024  # bytes of local memory that CUDA allows a thread; NVRTC says nothing about more
-
 
 class Device:
     """What runs launches, with kernels that it has compiled.
@@ -39,10 +37,6 @@ class Device:
         if kernel not in self._made:
             path = ptx_of(kernel, self.arch)
             program = self.make_program(path.read_bytes().rstrip(b"\0").decode())  # Warp writes the end of a C string
-            if program.translation.stack_bytes > LOCAL_LIMIT:
-                raise Fault(
-                    f"{kernel.key} has {program.translation.stack_bytes} bytes of local memory; CUDA allows 512 KB"
-                )
             self._made[kernel] = program.build(path.parent, self.count)
         return self._made[kernel]
 
