@@ -9,6 +9,7 @@ import shutil
 import warnings
 from collections import Counter
 from dataclasses import replace
+from unittest.mock import patch
 
 import numpy as np
 import pytest
@@ -256,14 +257,14 @@ def test_every_kernel_agrees_with_the_cpu_in_float32(device, scene):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("num_envs", [8, 37])
-def test_bits_do_not_depend_on_the_launch(num_envs):
+def test_bits_do_not_depend_on_the_launch(device, num_envs):
     """Blocks, surplus threads, threads that take several environments, what memory held, where the frame begins."""
     sim = simulator("laikago_feet", num_envs, "float32")
     state = pushed(sim, 20)
 
     def states_and_gradients(**options):
         q, qd, u = (x.clone().requires_grad_() for x in state)
-        with emulated(Device(**options)):
+        with patch.object(device, "options", replace(device.options, **options)), emulated(device):
             qs, qds = sim.rollout(q, qd, u)
             (qs[-1].sum() + qds[-1].square().sum()).backward()
         return qs.detach(), qds.detach(), q.grad, qd.grad, u.grad
