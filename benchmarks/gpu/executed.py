@@ -88,17 +88,19 @@ def divergence(binary: Binary) -> tuple[float, float]:
 
 def count(case: str, adjoint: bool, device: Device) -> dict:
     sim, q, qd, u = state(case)
-    few, many = ({}, {})
-    for steps, found in zip(STEPS, (few, many)):
+    found, touched = [], []
+    for steps in STEPS:
         binary = launch(device, sim, q, qd, u, steps, adjoint)
-        found |= totals(binary)
+        found.append(totals(binary))
+        touched.append(binary.touched.copy())
+    few, many = found
     row = {name: (many[name] - few[name]) / (STEPS[1] - STEPS[0]) for name in few}
     divergent = row.pop("issued") / row.pop("mean")
     once = few["instructions"] - STEPS[0] * row["instructions"]
     machine.progress(f"{case}, {'adjoint' if adjoint else 'forward'}: {row['instructions']:.0f} instructions per step")
     return {
         "case": case, "direction": "adjoint" if adjoint else "forward", **row, "divergence": divergent,
-        "touched bytes": int(binary.touched.sum()), "instructions once per launch": once,
+        "touched bytes": int((touched[1] > touched[0]).sum()), "instructions once per launch": once,
     }  # fmt: skip
 
 

@@ -108,7 +108,7 @@ CHECK(local) {
     ALIGNED;
     find_frame(T, a, n, statement);
     count(T, store ? LOCAL_STORE : LOCAL_LOAD, n);
-    if (COUNT) memset((uint8_t *)T->touched + (a - T->stack), 1, n);
+    for (int k = 0; COUNT && k < n; k++) ((uint32_t *)T->touched)[a - T->stack + k]++;
 }
 CHECK(global) {
     ALIGNED;

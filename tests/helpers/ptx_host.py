@@ -99,7 +99,7 @@ class Binary:
         self._launch.restype = None
         self.blocks = np.zeros(len(program.translation.blocks), np.uint64)  # times that each was run
         self.accesses = np.zeros((len(ACCESSES), 2), np.uint64)  # instructions, bytes
-        self.touched = np.zeros(program.translation.stack_bytes + 4096, np.uint8)  # 1: a byte of the stack was used
+        self.touched = np.zeros(program.translation.stack_bytes + 4096, np.uint32)  # times, of every byte of the stack
         self.trace = np.zeros(0, np.uint32)
 
     def launch(
