@@ -1,6 +1,7 @@
 """Memory that CUDA reserves for stacks: computed, read from compiled kernels, and refused before a launch. No GPU."""
 
 import struct
+from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -14,7 +15,7 @@ from warp_articulated.kernels.types import Sizes
 import warp_articulated as wa
 from gpu import occupancy
 from gpu.gpu_resources import cubin_resources, laikago_feet, recording
-from warp_articulated.device import cubin, launch, reservation
+from warp_articulated.device import cubin, cuda, launch, reservation
 from warp_articulated.device.gpus import GB, GPUS, THREADS, Gpu, described, free_memory, named
 from warp_articulated.device.reservation import MAX_STACK, SPILLS, Reservations, StackError
 
@@ -232,6 +233,7 @@ def test_the_first_launch_is_checked(fake, monkeypatch):
     """With what a Launcher does on CUDA until it launches."""
     fake.free, loaded = 10**7, []
     monkeypatch.setattr(launch, "_load", lambda kernel, device: loaded.append(kernel))
+    monkeypatch.setattr(cuda, "current", lambda device: nullcontext())  # torch may have no CUDA here
     launcher = launch.Launcher(fake.device, 4, None)
     with pytest.raises(StackError, match=r"The kernel rollout .* of cuda:0, small; 0\.0 GB are free"):
         launcher.run(fake.kernel, None, None, [])
