@@ -21,6 +21,7 @@ import torch
 from ptx_device import Device, emulated
 from ptx_host import ACCESSES, Binary
 
+from gpu import roofline
 from lib import machine, reporting
 from speed import throughput
 
@@ -114,7 +115,10 @@ def report(results: dict) -> dict[str, str]:
         for row in results["rows"]
     ]  # fmt: skip
     header = ["robots", "", "instructions", "of them FP32", *(f"{name}, KB" for name in ACCESSES[:4])]
-    return {"executed": machine.table([*header, "touched, KB", "warp issues / thread runs"], lines)}
+    return {
+        "executed": machine.table([*header, "touched, KB", "warp issues / thread runs"], lines),
+        "roofline": roofline.report(results["rows"]),
+    }
 
 
 def main(arguments: list[str] | None = None) -> dict:

@@ -6,7 +6,7 @@
 
 Warp's NVRTC compiles without a driver; the resources are in the `.nv.info` sections of the cubin, an ELF file.
 Spills are not: ptxas reports them (`pip install nvidia-cuda-nvcc`, or CUDA's toolkit). It is used only if it is of
-NVRTC's release, and thus the same compiler. Occupancy and the roofline are computed, not measured.
+NVRTC's release, and thus the same compiler. Occupancy is computed, not measured.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from warp_articulated.kernels.rollout import make_rollout, make_rollout_adjoint
 from warp_articulated.kernels.types import Sizes
 
 import warp_articulated as wa
-from gpu import occupancy, roofline
+from gpu import occupancy
 from lib import machine, reporting
 from warp_articulated.device.topology import default_contacts, sizes_of
 from warp_articulated.model.pairs import SLOTS
@@ -273,12 +273,10 @@ def compilers(results: dict) -> str:
 
 
 def report(results: dict) -> dict[str, str]:
-    bounds = roofline.report(results["rows"], results["work"])
-    texts = [compilers(results), occupancy.summary(results["rows"]), bounds["assumptions"]]
+    texts = [compilers(results), occupancy.summary(results["rows"])]
     return {
         "resources": table(results["rows"]),
         "occupancy": occupancy.table(results["rows"]),
-        "roofline": bounds["roofline"],
         "notes": "\n".join(f"- {text}" for text in texts),
     }
 
@@ -297,8 +295,7 @@ def main(arguments: list[str] | None = None) -> dict:
         results |= {"nvrtc": nvrtc_version(), "ptxas": ptxas.version if ptxas else None, "ptxas_missing": missing}
         results["rows"] = [asdict(r) for r in measure(jobs, ptxas=ptxas)]
         results["both_ways"] = _both_ways(jobs[0], results["rows"][0]) if ptxas else None
-        results["work"] = roofline.count_work()
-    return reporting.finish("gpu_resources", options, results, report, roofline.plot)
+    return reporting.finish("gpu_resources", options, results, report, occupancy.plot)
 
 
 def _both_ways(job: Job, row: dict) -> dict:

@@ -139,3 +139,22 @@ def _warps(r: dict, block: int) -> int:
 
 def _name(r: dict) -> str:
     return f"{r['kernel']} of {r['name']} in {r['dtype']} on sm_{r['arch']}"
+
+
+def plot(results: dict, figure) -> None:
+    """Occupancy against the block, and the stacks."""
+    left, right = figure.subplots(1, 2)
+    styles = {80: "o-", 86: "s-", 90: "x--", 120: "+--"}  # some coincide
+    for r in results["rows"]:
+        if (r["kernel"], r["name"], r["dtype"]) == ("rollout", "laikago_feet", "float32"):
+            shares = [100 * occupancy(r["arch"], r["registers"], b) for b in BLOCKS]
+            label = f"sm_{r['arch']}, {r['registers']} registers"
+            left.plot(BLOCKS, shares, styles[r["arch"]], markersize=9, label=label)
+    left.set(xlabel="threads per block", ylabel="occupancy, % (computed)", title="rollout, laikago_feet, float32")
+    left.set_xscale("log", base=2)
+    left.set_ylim(0, None)
+    rows = [r for r in results["rows"] if r["arch"] == 90]
+    right.barh([f"{r['kernel']}, {r['name']}, {r['dtype']}" for r in rows], [r["stack"] / 1024 for r in rows])
+    right.set(xlabel="stack per thread, KB", title="sm_90")
+    right.tick_params(axis="y", labelsize=7)
+    right.invert_yaxis()

@@ -10,8 +10,9 @@ import numpy as np
 import pytest
 import torch
 
-from gpu import gpu, gpu_resources, occupancy, roofline, scenes
+from gpu import executed, gpu, gpu_resources, occupancy, roofline, scenes
 from gpu.occupancy import GPUS, best_block, resident_threads, resident_warps
+from lib import machine
 
 # As CUDA's occupancy calculator (cuda_occupancy.h of the toolkit 13.4) says, for kernels without shared memory
 WARPS = [
@@ -63,41 +64,30 @@ def test_stack_is_reserved_for_all_threads_that_could_be_resident():
 # -- roofline
 
 
-@pytest.fixture(scope="module")
-def work() -> dict:
-    if shutil.which("g++") is None:
-        pytest.skip("there is no g++")
-    return json.loads(json.dumps(roofline.count_work()))
+ROW = {
+    "case": "standing", "direction": "forward", "instructions": 30_000.0, "divergence": 1.5, "local loads, bytes": 20e3,
+    "local stores, bytes": 10e3, "global loads, bytes": 4e3, "global stores, bytes": 1e3,
+}  # fmt: skip
 
 
-def test_work_is_counted_of_a_robot_on_four_feet(work):
-    few, many = work["rows"]
-    assert (few["sweeps"], many["sweeps"]) == (7, 50) and roofline.touching(work["rows"]) == 4
-    assert work["state_numbers"] == 2 * (19 + 18) + 12
-    assert few["sines"] == 2 * 12 and few["roots"] == 6 + 1  # twelve hinges; the root's Cholesky factor, a quaternion
-    # a sweep reads every entry of a 12 x 12 matrix, the impulse, and more
-    per_sweep = (many["reads"] - few["reads"]) / 43
-    assert 2 * 144 < per_sweep < 6 * 144
-
-
-def test_estimates_follow_from_work_and_hardware(work):
-    row, numbers = work["rows"][0], work["state_numbers"]
+def test_bounds_follow_from_what_was_counted_and_from_the_hardware():
     for arch, gpu_ in GPUS.items():
-        low, high = roofline.bounds(arch, "float32", row, numbers)
-        assert low == pytest.approx(1e9 * gpu_.bandwidth / (4 * (numbers + row["reads"] + row["writes"])))
-        assert high == pytest.approx(gpu_.peak("float32") / roofline.operations(row)) and low < high
-        slower = roofline.bounds(arch, "float64", row, numbers)
-        assert slower[0] <= low and slower[1] < high
+        low, high = roofline.bounds(arch, ROW)
+        assert low == pytest.approx(1e9 * gpu_.bandwidth / 35e3) and low < high
+        assert high == pytest.approx(1e9 * gpu_.clock * gpu_.sms * gpu_.cores / 45_000)
+        _, less = roofline.bounds(arch, ROW | {"divergence": 3.0})
+        assert less == pytest.approx(high / 2)
 
 
-def test_three_feet_are_not_taken_for_four():
-    def rows(contacts):
-        return [{"sweeps": n, "multiplies": 9000 + n * (9 * contacts**2 + 6 * contacts)} for n in (7, 50)]
+def test_bounds_are_marked_as_modelled():
+    assert roofline.report([ROW]).startswith(roofline.MARK) and "not measured" in roofline.HEADER[-1]
+    committed = json.loads((machine.RESULTS / "executed.json").read_text("utf-8"))
+    assert {(r["case"], r["direction"]) for r in committed["rows"]} == {
+        (case, direction) for case in executed.CASES for direction in ("forward", "adjoint")
+    }
 
-    assert [roofline.touching(rows(n)) for n in range(5)] == [0, 1, 2, 3, 4]
 
-
-def results(work: dict, spills: int | None) -> dict:
+def results(spills: int | None) -> dict:
     row = {"name": "laikago_feet", "kernel": "rollout", "dtype": "float32", "registers": 160, "stack": 41000, "code": 9}
     rows = [row | {"arch": arch, "spill_stores": spills, "spill_loads": spills} for arch in GPUS]
     twin = {"kernel": "rollout", "name": "laikago_feet", "dtype": "float32", "arch": 80, "same": True}
@@ -106,23 +96,20 @@ def results(work: dict, spills: int | None) -> dict:
         "machine": {"warp-lang": "1"},
         "nvrtc": "13.4",
         "ptxas_missing": "Spills are not known: why.",
-        "work": work,
     }
     return json.loads(json.dumps({"rows": rows, **both, **facts}))
 
 
-def test_report_marks_every_estimate(work):
-    fragments = gpu_resources.report(results(work, 48))
-    assert set(fragments) == {"resources", "occupancy", "roofline", "notes"}
+def test_report_marks_what_is_computed():
+    fragments = gpu_resources.report(results(48))
+    assert set(fragments) == {"resources", "occupancy", "notes"}
     assert "48 / 48" in fragments["resources"] and "48 bytes, are spilled by rollout" in fragments["notes"]
-    assert fragments["roofline"].startswith(roofline.MARK) and "(not measured)" in fragments["roofline"]
-    assert roofline.MARK in fragments["notes"] and "Computed, not measured" in fragments["notes"]
+    assert "Computed, not measured" in fragments["notes"]
 
 
 def test_report_says_what_is_not_known():
-    fragments = gpu_resources.report(results({"refused": "Not counted: there is no g++."}, None))
+    fragments = gpu_resources.report(results(None))
     assert "not known without ptxas" in fragments["resources"] and "Spills are not known: why." in fragments["notes"]
-    assert fragments["roofline"] == "Not counted: there is no g++."
 
 
 # -- ptxas
