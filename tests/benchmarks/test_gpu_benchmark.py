@@ -229,7 +229,7 @@ BALL = """<mujoco><worldbody>
 
 
 def test_scenes_of_mjcf_files(tmp_path, capsys):
-    """Everything that a rate depends on stands beside it."""
+    """The settings that a rate depends on are in its row."""
     pytest.importorskip("mujoco")
     (tmp_path / "a_humanoid.xml").write_text(BALL, "utf-8")
     out = tmp_path / "scenes.json"

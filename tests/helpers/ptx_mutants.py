@@ -1,4 +1,4 @@
-"""Small mistakes in PTX, one at a time: whether a comparison notices them says how much it is worth."""
+"""Small mistakes in PTX, one at a time: a comparison is only useful if it notices them."""
 
 from __future__ import annotations
 
