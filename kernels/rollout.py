@@ -53,22 +53,28 @@ def make_rollout(real, sizes: Sizes):
         t.enter(e, wp.address_of(memory), model, params, env)
         at = int(-1)
         lost = int(0)
-        for n in range(u.shape[0] * substeps):
+        n = int(0)
+        # a turn is one evaluation, not one step: no thread of a warp waits for another one's impacts
+        while n < u.shape[0] * substeps:
             after = n / stride + 1
             before = wp.where(n % stride == 0, after - 1, after)
             if at < 0:
-                e.q = q[before, env]
-                e.qd = qd[before, env]
-                e.u = u[n / substeps, env]
+                if e.stage == 0:
+                    e.q = q[before, env]
+                    e.qd = qd[before, env]
+                    e.u = u[n / substeps, env]
+                    s.begin(e)
                 s.evaluate(e)
                 lost += e.dropped
                 if s.integrate.diverges(e):
                     at = n / substeps
-                else:
-                    s.integrate.integrate(e, q[after, env], qd[after, env])
+                elif s.last(e):
+                    s.finish(e, q[after, env], qd[after, env])
+                    n += 1
             if at >= 0:
                 hold(q[before, env], q[after, env])
                 hold(qd[before, env], qd[after, env])
+                n += 1
         diverged[env] = at
         dropped[env] = lost
 
@@ -119,21 +125,25 @@ def make_rollout_adjoint(real, sizes: Sizes):
         t.enter_bar(e, e_bar, wp.address_of(memory), params_bar)
         e_bar.q = q_bar[env]
         e_bar.qd = qd_bar[env]
-        steps = u.shape[0] * substeps
-        for m in range(steps):
-            n = steps - 1 - m
-            if (n + 1) % stride == 0:
-                row = (n + 1) / stride
-                add(e_bar.q, q_bars[row, env])
-                add(e_bar.qd, qd_bars[row, env])
+        n = int(u.shape[0] * substeps - 1)
+        fresh = bool(True)
+        while n >= 0:  # a turn is one evaluation, as in the rollout
             c = n / substeps
-            if c <= stopped[env]:
+            if fresh:
+                if (n + 1) % stride == 0:
+                    row = (n + 1) / stride
+                    add(e_bar.q, q_bars[row, env])
+                    add(e_bar.qd, qd_bars[row, env])
                 e.q = q[n, env]
                 e.qd = qd[n, env]
                 e.u = u[c, env]
                 e_bar.u = u_bar[c, env]
+                s.begin(e)
+            fresh = True
+            if c <= stopped[env]:
                 s.evaluate(e)
-                if not s.integrate.diverges(e):
-                    s.step_adjoint(e, e_bar)
+                fresh = s.reverse(e, e_bar)
+            if fresh:
+                n -= 1
 
     return rollout_adjoint

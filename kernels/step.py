@@ -8,6 +8,8 @@ from .collision.detection import make_detection
 from .core.actuation import make_actuation
 from .core.delassus import make_delassus
 from .core.dynamics import make_dynamics
+from .core.gaps import make_gaps
+from .core.impacts import make_impacts
 from .core.integrate import make_integrate
 from .core.kinematics import make_kinematics
 from .core.motion import make_motion
@@ -24,14 +26,17 @@ def make_step(real, sizes: Sizes):
     Env, EnvBar = t.Env, t.EnvBar
     spatial = make_spatial(t)
     kinematics = make_kinematics(t, spatial)
-    actuation = make_actuation(t, spatial)
+    gaps = make_gaps(t)
+    actuation = make_actuation(t, spatial, gaps)
     dynamics = make_dynamics(t, spatial)
-    detection = make_detection(t, spatial, kinematics)
-    rows = make_rows(t, spatial, actuation, dynamics, detection)
+    detection = make_detection(t, spatial, gaps, kinematics)
+    rows = make_rows(t, spatial, gaps, actuation, dynamics, detection)
     delassus = make_delassus(t, spatial, dynamics)
     pgs = make_pgs(t, spatial)
     integrate = make_integrate(t, kinematics)
     motion = make_motion(t, spatial, integrate)
+    impacts = make_impacts(t, spatial, gaps, integrate, rows)
+    interrupts = sizes.impacts > 0
 
     @stage
     def evaluate(e: wp.ref[Env]):
@@ -67,14 +72,70 @@ def make_step(real, sizes: Sizes):
         motion.motion_adjoint(e, e_bar)
 
     @stage
+    def begin(e: wp.ref[Env]):
+        """Start a step from e.q, e.qd and e.u, to be followed by evaluations until one is the last."""
+        if wp.static(interrupts):
+            impacts.begin(e)
+
+    @stage
+    def last(e: wp.ref[Env]):
+        """After an evaluation: True if it was the step's last, False if e is prepared for one more."""
+        if wp.static(interrupts):
+            return not impacts.interrupted(e)
+        return True
+
+    @stage
+    def finish(e: wp.ref[Env], q_next: wp.array(dtype=real), qd_next: wp.array(dtype=real)):
+        """The next state, after the last evaluation; q_next may be q, and qd_next qd."""
+        if wp.static(interrupts):
+            impacts.finish(e, q_next, qd_next)
+        else:
+            integrate.integrate(e, q_next, qd_next)
+
+    @stage
     def step_adjoint(e: wp.ref[Env], e_bar: wp.ref[EnvBar]):
-        """e_bar.q and e_bar.qd come in as adjoints of the next state and leave as those of q and qd."""
+        """Of the last evaluation and `finish`, or of an earlier evaluation and what interrupts it.
+
+        e_bar.q and e_bar.qd come in as adjoints of the state that it leads to and leave as those of e.q and e.qd.
+        """
         rows.clear_contacts(e, e_bar)
-        integrate.integrate_adjoint(e, e_bar)
-        evaluate_adjoint(e, e_bar)
+        if wp.static(interrupts):
+            impacts.finish_adjoint(e, e_bar)
+            evaluate_adjoint(e, e_bar)
+            impacts.start_adjoint(e, e_bar)
+        else:
+            integrate.integrate_adjoint(e, e_bar)
+            evaluate_adjoint(e, e_bar)
+
+    @stage
+    def reverse(e: wp.ref[Env], e_bar: wp.ref[EnvBar]):
+        """After an evaluation: on to the step's last one, and from there backwards; True when the step is reversed.
+
+        A step that diverges leaves the adjoints alone, as it leaves the state.
+        """
+        if wp.static(not interrupts):
+            if not integrate.diverges(e):
+                step_adjoint(e, e_bar)
+            return True
+        done = bool(False)
+        if e_bar.backwards == 0:
+            if integrate.diverges(e):
+                done = True
+            else:
+                e_bar.backwards = wp.where(impacts.interrupted(e), 0, 1)
+        elif not t.at_impact(e):
+            impacts.arrival(e)
+        if e_bar.backwards != 0:
+            step_adjoint(e, e_bar)
+            if e.stage == 0:
+                e_bar.backwards = 0
+                done = True
+            else:
+                impacts.previous(e)
+        return done
 
     return exports(
-        evaluate, evaluate_adjoint, step_adjoint, t=t, spatial=spatial, kinematics=kinematics, actuation=actuation,
+        evaluate, evaluate_adjoint, begin, last, finish, step_adjoint, reverse, t=t, spatial=spatial, kinematics=kinematics, actuation=actuation,
         dynamics=dynamics, detection=detection, rows=rows, delassus=delassus, pgs=pgs, integrate=integrate,
-        motion=motion,
+        motion=motion, gaps=gaps, impacts=impacts,
     )  # fmt: skip

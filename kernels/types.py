@@ -29,6 +29,12 @@ LIMIT = wp.constant(0)  # kinds of JointRow
 DRIVE = wp.constant(1)
 DRY_FRICTION = wp.constant(2)
 
+ASIDE = wp.constant(0)  # roles of contacts in steps that impacts interrupt: near, but not a row,
+ROW = wp.constant(1)  # a row, unless the forces of the step make it an impact,
+SURE = wp.constant(2)  # a row in any case
+NOTHING = wp.constant(-1)  # what ends an interval, if not a contact
+HIT_LIMIT = wp.constant(-2)
+
 PACK = 8  # rows of the contact problem are handled in packs, so that only active ones cost time
 
 
@@ -58,6 +64,7 @@ class Sizes:
     kinds: tuple[tuple[int, int], ...] = ()  # pairs of ShapeType that occur
     sweeps: int = 0  # of the contact solver, that kernels of the adjoint record
     again: bool = False  # a step's adjoint is computed more than once, so it must not overwrite the step's memory
+    impacts: int = 0  # that may interrupt a step (core/impacts.py); 0: none do
 
     @property
     def rows(self) -> int:
@@ -253,6 +260,22 @@ def make_types(real, sizes: Sizes):
         x: real
 
     @wp.struct
+    class Mark:
+        """A contact, by pair and feature, or a joint's limit, by pair -1 and limit_code (joint_rows.py)."""
+
+        pair: int
+        feature: int
+
+    @wp.struct
+    class Stage:
+        """One evaluation of a step that impacts interrupt (core/impacts.py)."""
+
+        rest: real  # time that was left of the step at its start
+        pair: int  # what ended it, as in Mark
+        feature: int
+        num_marks: int
+
+    @wp.struct
     class LinkBar:
         """Adjoints of one link's vectors, summed over its subtree; W is the motion that the adjoint solve gives."""
 
@@ -314,18 +337,26 @@ def make_types(real, sizes: Sizes):
     NL, NV, ND, NC = sizes.links + 1, sizes.dofs, sizes.depth, sizes.contacts
     NJ, NS, NR, NP, NI = sizes.joint_rows, sizes.sides, sizes.rows, sizes.columns, sizes.sweeps
     NH = NC * NS + NJ
+    impacts, NQ, NM = sizes.impacts, sizes.dofs + sizes.links, NC + NJ  # a quaternion has one number more than rates
     # All working memory is one local vector, seen as arrays; in kernels of the adjoint it is longer. What the solver
     # and its adjoint need is overwritten by what comes after them.
     step = dict(
         links=(Link, NL), dofs=(Dof, NV), contacts=(Contact, NC), joint_rows=(JointRow, NJ), u=(vec3, NC * NS * ND),
         uD=(vec3, NC * NS * ND), roots=(Root, NC * NS), joint_u=(vec1, NJ * ND), joint_roots=(JointRoot, NJ),
     )  # fmt: skip
+    if impacts:
+        step |= dict(
+            roles=(wp.int32, NC), marks=(Mark, impacts * NM), stages=(Stage, 2 * impacts + 1),
+            stage_q=(real, impacts * NQ), stage_qd=(real, 2 * impacts * NV),
+        )  # fmt: skip
     solver = dict(A=(real, NR * NP), y=(real, NP), scale=(real, NP))
     solver_bar = dict(x_bar=(real, NP), dx=(real, NP), history=(real, NI * NR))
     after = dict(link_bars=(LinkBar, NL), halves=(Half, NH))
     bars = dict(
         dof_bars=(DofBar, NV), contact_bars=(ContactBar, NC), joint_row_bars=(JointRowBar, NJ), E=(real, NR * NP)
     )
+    if impacts:
+        bars |= dict(extra=(real, NV))
     Memory, _ = _layout(real, step | solver)
     turns = [solver | solver_bar | after] if sizes.again else [solver | solver_bar, after]
     MemoryBar, at = _layout(real, step, *turns, last=bars)
@@ -334,6 +365,10 @@ def make_types(real, sizes: Sizes):
     MATRIX, Y, SCALE, X, DX, HISTORY = (at[name] for name in ("A", "y", "scale", "x_bar", "dx", "history"))
     LINK_BARS, DOF_BARS, CONTACT_BARS = (at[name] for name in ("link_bars", "dof_bars", "contact_bars"))
     JOINT_ROW_BARS, HALVES, MATRIX_BAR = (at[name] for name in ("joint_row_bars", "halves", "E"))
+    none = wp.constant(wp.uint64(0))
+    ROLES, MARKS, STAGES, STAGE_Q, STAGE_QD, EXTRA = (
+        at.get(name, none) for name in ("roles", "marks", "stages", "stage_q", "stage_qd", "extra")
+    )
 
     @wp.struct
     class Env:
@@ -364,6 +399,23 @@ def make_types(real, sizes: Sizes):
         sweeps: int
         moving: int  # sweeps before the impulses came to rest
         change: real  # largest change of an impulse in the last sweep
+        # the rest is for steps that impacts interrupt (core/impacts.py)
+        h: real  # length of the step; model.dt is 1 at an impact
+        stage: int  # evaluation of the step: even ones are motion, odd ones impacts
+        stages: wp.array(dtype=Stage)
+        rest: real  # time that is left of the step
+        tau: real  # when the interval ends
+        hit: int  # what ends it: number of a contact that is not a row, NOTHING or HIT_LIMIT
+        hit_pair: int  # the same as in Mark
+        hit_feature: int
+        num_near: int  # contacts[num_contacts:num_near] are near, but not rows
+        roles: wp.array(dtype=int)  # of the contacts: ASIDE, ROW or SURE
+        marks: wp.array2d(dtype=Mark)  # [impact, k]: its rows, which stay rows in the interval after it
+        num_marks: int  # that count now
+        stage_q: wp.array2d(dtype=real)  # [impact]: where it happened
+        stage_qd: wp.array2d(dtype=real)  # [stage - 1]: rates at its start
+        start_q: wp.array(dtype=real)  # of the step
+        start_qd: wp.array(dtype=real)
 
     @wp.func
     def enter(e: wp.ref[Env], start: wp.uint64, model: Model, params: Params, index: int):
@@ -386,6 +438,23 @@ def make_types(real, sizes: Sizes):
         e.y_packs = wp.array(ptr=start + Y, shape=(NP // PACK,), dtype=pack)
         e.scale = wp.array(ptr=start + SCALE, shape=(NP,), dtype=real)
         e.scale_packs = wp.array(ptr=start + SCALE, shape=(NP // PACK,), dtype=pack)
+        e.h = model.dt
+        e.stage = 0
+        e.hit = NOTHING
+        e.num_marks = 0
+        if wp.static(impacts > 0):
+            e.roles = wp.array(ptr=start + ROLES, shape=(NC,), dtype=int)
+            e.marks = wp.array(ptr=start + MARKS, shape=(impacts, NM), dtype=Mark)
+            e.stages = wp.array(ptr=start + STAGES, shape=(2 * impacts + 1,), dtype=Stage)
+            e.stage_q = wp.array(ptr=start + STAGE_Q, shape=(impacts, NQ), dtype=real)
+            e.stage_qd = wp.array(ptr=start + STAGE_QD, shape=(2 * impacts, NV), dtype=real)
+
+    @wp.func
+    def at_impact(e: wp.ref[Env]):
+        """True while an impact is solved: an instant, in which only impulses act, so there model.dt is 1."""
+        if wp.static(impacts > 0):
+            return e.stage % 2 == 1
+        return False
 
     @wp.struct
     class EnvBar:
@@ -408,6 +477,11 @@ def make_types(real, sizes: Sizes):
         x_packs: wp.array(dtype=pack)
         dx: wp.array(dtype=real)
         dx_packs: wp.array(dtype=pack)
+        # the rest is for steps that impacts interrupt
+        backwards: int  # 1: the last evaluation of the step has been reached
+        rest: real  # of the time that is left of the step
+        approach: real  # of the velocity of approach of the contact that ends an interval
+        extra: wp.array(dtype=real)  # adjoint of the displacement, then what evaluate_adjoint leaves to add to qd
 
     @wp.func
     def enter_bar(e: wp.ref[Env], e_bar: wp.ref[EnvBar], start: wp.uint64, params: ParamsBar):
@@ -425,13 +499,16 @@ def make_types(real, sizes: Sizes):
         e_bar.dx = wp.array(ptr=start + DX, shape=(NP,), dtype=real)
         e_bar.dx_packs = wp.array(ptr=start + DX, shape=(NP // PACK,), dtype=pack)
         e.history = wp.array(ptr=start + HISTORY, shape=(NI, NR), dtype=real)
+        e_bar.backwards = 0
+        if wp.static(impacts > 0):
+            e_bar.extra = wp.array(ptr=start + EXTRA, shape=(NV,), dtype=real)
 
     structs = (
-        Link, Dof, Root, JointRoot, Paths, JointPaths, Contact, JointRow, LinkBar, DofBar, ContactBar, JointRowBar,
-        Half, Env, EnvBar,
+        Link, Dof, Root, JointRoot, Paths, JointPaths, Contact, JointRow, Mark, Stage, LinkBar, DofBar, ContactBar,
+        JointRowBar, Half, Env, EnvBar,
     )  # fmt: skip
     return SimpleNamespace(
-        **vars(a), sizes=sizes, Memory=Memory, MemoryBar=MemoryBar, enter=enter, enter_bar=enter_bar,
+        **vars(a), sizes=sizes, Memory=Memory, MemoryBar=MemoryBar, enter=enter, enter_bar=enter_bar, at_impact=at_impact,
         **{struct.cls.__name__: struct for struct in structs},
     )  # fmt: skip
 
@@ -451,7 +528,8 @@ def _layout(real, parts: dict, *turns: dict, last: dict | None = None):
     def place(parts: dict, end: int) -> int:
         for name, (dtype, count) in parts.items():
             at[name] = wp.constant(wp.uint64(end))
-            size = scalar if dtype is real else ctypes.sizeof(getattr(dtype, "ctype", dtype))
+            numbers = dtype._type_ if dtype in (real, wp.int32) else getattr(dtype, "ctype", dtype)
+            size = ctypes.sizeof(numbers)
             end += -(-count * size // (4 * scalar)) * 4 * scalar
         return end
 

@@ -42,7 +42,11 @@ class Simulator:
         friction: "cone" (Coulomb) or "pyramid" (each tangent limited by itself, as in the paper).
         erp: share of a penetration or limit violation that is removed per step.
         cfm: 1/kg, compliance of contact normals and joint limits.
-        restitution_threshold: m/s; slower impacts do not bounce. By default 0.05 or three steps of free fall.
+        contact_time: "step": contacts begin with a step; "impact": an impact interrupts the step at the time when it
+            happens, so that gradients follow that time and are those of the motion (docs/gradients.md).
+        max_impacts: that may interrupt one step; later ones are made up for in the next step.
+        restitution_threshold: m/s or rad/s; slower impacts do not bounce, nor interrupt a step. By default 0.05 or
+            three steps of free fall.
         max_push_speed: m/s, highest speed at which penetrating shapes are pushed apart, so that deep overlaps separate
             gently.
         max_contacts: contacts at once per environment (rounded up to 4, 8, 16, ...); beyond it the deepest are kept and
@@ -65,6 +69,8 @@ class Simulator:
         friction: str = "cone",
         erp: float = 0.2,
         cfm: float = 1e-2,
+        contact_time: str = "step",
+        max_impacts: int = 2,
         restitution_threshold: float | None = None,
         max_push_speed: float = 5.0,
         max_contacts: int | None = None,
@@ -82,13 +88,17 @@ class Simulator:
                 f"friction is {friction!r}; it must be 'cone' or 'pyramid'. Coefficients are parameters: "
                 "rollout(..., params={'friction': ...})."
             )
+        if contact_time not in ("step", "impact"):
+            raise ValueError(f"contact_time is {contact_time!r}; it must be 'step' or 'impact'.")
+        max_impacts = checks.whole("max_impacts", max_impacts, 1)
         checks.positive("dt", dt)
         for name, value in (("tolerance", tolerance or 0.0), ("erp", erp), ("cfm", cfm)):
             checks.positive(name, value, zero=True)
         checks.positive("max_push_speed", max_push_speed)
         if restitution_threshold is None:
             restitution_threshold = max(0.05, 3.0 * float(abs(model.gravity).max()) * dt)
-        checks.positive("restitution_threshold", restitution_threshold, zero=True)
+        # without a slowest impact, a resting contact would interrupt every step
+        checks.positive("restitution_threshold", restitution_threshold, zero=contact_time == "step")
         if max_contacts is None:
             max_contacts = default_contacts(model)
         max_contacts = checks.whole("max_contacts", max_contacts, 1)
@@ -110,6 +120,7 @@ class Simulator:
                 dtype=dtype,
                 threads=threads,
                 max_contacts=max_contacts,
+                max_impacts=max_impacts if contact_time == "impact" else 0,
                 erp=erp,
                 cfm=cfm,
                 solver={

@@ -17,6 +17,7 @@ SHORT = 1.0e-3  # two points closer than this part of the half length are one
 PREFER_FACE = 0.95  # a cut edge must be this much less deep than a face to be chosen
 CLOSEST = 8  # rule for the point of the capsule's axis: 0, 1 its ends; 2..7 where it crosses a side; 8 the closest
 ABSENT = 255
+AHEAD = 0.02  # m; a capsule that is farther from the box on some axis is not looked at
 
 
 def make_box(g):
@@ -233,7 +234,7 @@ def make_box(g):
         h = a.size[1]
         sb = b.size
         for i in range(3):
-            if wp.abs(l0[i]) > sb[i] + a.size[0] + h * wp.abs(w[i]):
+            if wp.abs(l0[i]) > sb[i] + a.size[0] + h * wp.abs(w[i]) + real(AHEAD):
                 return -1
         x, rule = closest_along(l0, w, h, sb)
         c = l0 + w * x

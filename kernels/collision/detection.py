@@ -2,7 +2,7 @@
 
 import warp as wp
 
-from ..types import exports, stage
+from ..types import ASIDE, ROW, SURE, exports, stage
 from .frames import make_frames
 from .pairs import BOX, MESH, MESH_PLANE, PLANE, make_choice
 from .pose import make_pose
@@ -11,11 +11,15 @@ BOX_TYPE = wp.constant(int(BOX))
 PLANE_TYPE = wp.constant(int(PLANE))
 
 
-def make_detection(t, spatial, kinematics):
+MAX_REACH = 0.5  # m; an absent candidate has a gap of 1
+
+
+def make_detection(t, spatial, gaps, kinematics):
     real, vec3, Env, EnvBar, Contact, ContactBar = t.real, t.vec3, t.Env, t.EnvBar, t.Contact, t.ContactBar
     g, frames, choice = make_pose(real), make_frames(t), make_choice(real, t.sizes.kinds)
     Pose, PoseBar, PointBar = g.Pose, g.PoseBar, g.PointBar
     meshes = (MESH, PLANE) in t.sizes.kinds
+    interrupts = t.sizes.impacts > 0
 
     @wp.func
     def place(e: wp.ref[Env], shape: int, x: vec3):
@@ -64,13 +68,53 @@ def make_detection(t, spatial, kinematics):
         return r
 
     @wp.func
+    def shape_speed(e: wp.ref[Env], shape: int, x: vec3):
+        """Not less than the speed of any of the shape's points; x: its centre, relative to the origin of its tree."""
+        v = e.links[e.model.shape_link[shape]].v
+        w = spatial.angular(v)
+        u = spatial.velocity_at(v, x)
+        turning = wp.abs(w[0]) + wp.abs(w[1]) + wp.abs(w[2])
+        return wp.abs(u[0]) + wp.abs(u[1]) + wp.abs(u[2]) + turning * shape_radius(e, shape)
+
+    @wp.func
+    def reach(e: wp.ref[Env], a: int, b: int):
+        """Gaps of a pair that may close in a step; zero if only contacts that touch count."""
+        gap = real(0.0)
+        if wp.static(interrupts):
+            speed = shape_speed(e, a, centre(e, a)) + shape_speed(e, b, centre(e, b))
+            gap = wp.min(e.h * (speed + e.model.restitution_threshold), real(MAX_REACH))
+        return gap
+
+    @wp.func
     def apart(e: wp.ref[Env], a: int, b: int, xa: vec3, xb: vec3, nb: vec3):
         """True if the bounding spheres, or a bounding sphere and a plane, do not meet."""
         d = xa - xb
+        r = shape_radius(e, a) + reach(e, a, b)
         if e.model.shape_type[b] == PLANE_TYPE:
-            return wp.dot(d, nb) > shape_radius(e, a)
-        r = shape_radius(e, a) + shape_radius(e, b)
+            return wp.dot(d, nb) > r
+        r += shape_radius(e, b)
         return wp.dot(d, d) > r * r
+
+    @wp.func
+    def role_of(e: wp.ref[Env], pair: int, p: vec3, shift: vec3, n: vec3, z: real):
+        """What a point of a pair is to the solver: ROW, SURE, ASIDE, or nothing (-1), since it is too far."""
+        role = int(-1)
+        if wp.static(not interrupts):
+            if z < real(0.0):
+                role = ROW
+        elif t.at_impact(e):
+            if gaps.touches(z):
+                role = SURE
+        elif z < real(MAX_REACH):
+            va = spatial.velocity_at(e.links[e.model.shape_link[e.model.pair_a[pair]]].v, p)
+            vb = spatial.velocity_at(e.links[e.model.shape_link[e.model.pair_b[pair]]].v, p - shift)
+            rate = wp.dot(n, va - vb)
+            near = e.h * e.model.restitution_threshold
+            if z < near and gaps.slow(e, rate):
+                role = wp.where(gaps.touches(z), SURE, ROW)
+            elif z < near - e.h * rate:
+                role = ASIDE
+        return role
 
     @wp.func
     def free_slot(e: wp.ref[Env], first: int, count: int, z: real):
@@ -112,13 +156,38 @@ def make_detection(t, spatial, kinematics):
                 size = e.model.vertices[e.model.vertex_start[e.model.pair_a[pair]] + feature]
         return size
 
+    @wp.func
+    def list_marks(e: wp.ref[Env]):
+        """Contacts of the impact, or of the one before: rows wherever their features are now. Returns their number."""
+        count = int(0)
+        for k in range(e.num_marks):
+            pair = e.marks[(e.stage - 1) // 2, k].pair
+            feature = e.marks[(e.stage - 1) // 2, k].feature
+            if pair >= 0:
+                b = e.model.pair_b[pair]
+                xa, xb, shift = centres(e, e.model.pair_a[pair], b)
+                pose_a = place(e, e.model.pair_a[pair], xa)
+                pose_a.size = corner(e, pair, feature, pose_a.size)
+                p, n, z = choice.point(e.model.pair_kind[pair], feature, pose_a, place(e, b, xb))
+                e.contacts[count].p = p
+                e.contacts[count].shift = -shift
+                e.contacts[count].n = n
+                e.contacts[count].z = z
+                fill(e, e.contacts[count], pair, feature)
+                e.roles[count] = SURE
+                count += 1
+        return count
+
     @stage
     def detect(e: wp.ref[Env]):
         """List the contacts with a negative gap, and count those beyond the list's capacity.
 
-        When the list is full the deepest are kept; of a mesh, at most the deepest 8.
+        When the list is full the deepest are kept; of a mesh, at most the deepest 8. In steps that impacts may
+        interrupt, the list also has gaps that may close, and e.roles says what is a row (see role_of).
         """
         count = int(0)
+        if wp.static(interrupts):
+            count = list_marks(e)
         dropped = int(0)
         capacity = e.contacts.shape[0]
         for k in range(e.model.num_pairs):
@@ -139,11 +208,19 @@ def make_detection(t, spatial, kinematics):
                     feature = 16 * mode + c
                     pose_a.size = corner(e, k, feature, pose_a.size)
                     p, n, z = choice.point(kind, feature, pose_a, pose_b)
-                    if z < real(0.0):
+                    role = role_of(e, k, p, shift, n, z)
+                    if wp.static(interrupts):
+                        if role >= 0 and gaps.marked(e, k, feature):
+                            role = -1
+                    if role >= 0:
                         slot = count
                         if count == capacity:
-                            dropped += 1
                             slot = free_slot(e, 0, count, z)
+                            lost = z
+                            if slot >= 0:
+                                lost = e.contacts[slot].z
+                            if lost < real(0.0):  # what only comes near is found later if it is left out
+                                dropped += 1
                         elif count - first == 8:
                             slot = free_slot(e, first, count, z)
                         if slot >= 0:
@@ -152,9 +229,12 @@ def make_detection(t, spatial, kinematics):
                             e.contacts[slot].n = n
                             e.contacts[slot].z = z
                             fill(e, e.contacts[slot], k, feature)
+                            if wp.static(interrupts):
+                                e.roles[slot] = role
                             if slot == count:
                                 count += 1
         e.num_contacts = count
+        e.num_near = count
         e.dropped = dropped
 
     @wp.func

@@ -94,14 +94,11 @@ def make_round(g):
     def capsules_mode(a: Pose, b: Pose):
         """mode = code of candidate 0 + 16 code of candidate 1; code = 3 state on a + state on b (end_state), or ABSENT.
 
-        -1: surely apart. Nearly parallel capsules touch at both ends of their overlap.
+        Nearly parallel capsules touch at both ends of their overlap.
         """
         ha = a.size[1]
         hb = b.size[1]
         d = a.x - b.x
-        reach = a.size[0] + ha + b.size[0] + hb
-        if wp.dot(d, d) > reach * reach:
-            return -1
         ua = a.R[:, 2]
         ub = b.R[:, 2]
         along = wp.dot(ua, ub)

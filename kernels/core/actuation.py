@@ -7,6 +7,8 @@ beyond its limit becomes a bounded row instead (joint_rows.py): the same law, bu
 There is room for all limits or all drives, whichever are more, and for dry friction. If joints beyond their limits and
 other drives have taken all rows, a saturated drive acts with its effort limit throughout the step, like a torque drive.
 So a step never overflows, and no row is lost that keeps a joint within its limits.
+
+At an impact no forces act, and the diagonal has armature only.
 """
 
 import warp as wp
@@ -14,7 +16,7 @@ import warp as wp
 from ..types import DRIVE, TORQUE, VELOCITY, exports, stage
 
 
-def make_actuation(t, s):
+def make_actuation(t, s, limits):
     real, Env, EnvBar, clip = t.real, t.Env, t.EnvBar, s.clip
 
     @wp.func
@@ -115,9 +117,7 @@ def make_actuation(t, s):
         """Rows that joints beyond their limits and dry friction leave to drives."""
         count = e.model.max_joint_rows - e.model.num_rubbing
         for n in range(e.model.num_limited):
-            j = e.model.limited[n]
-            x = e.q[e.model.dof_q[j]]
-            if x < e.params.lower[e.index, j] or x > e.params.upper[e.index, j]:
+            if limits.limit_side(e, e.model.limited[n]) != 0:
                 count -= 1
         return count
 
@@ -186,14 +186,24 @@ def make_actuation(t, s):
     def actuation(e: wp.ref[Env]):
         """Forces dofs.u, their implicit part dofs.diagonal, and the first joint rows: drives beyond their limit."""
         e.num_joint_rows = 0
-        passive_forces(e)
-        drive_forces(e)
+        if t.at_impact(e):
+            for j in range(e.model.num_dofs):
+                e.dofs[j].u = real(0.0)
+                e.dofs[j].diagonal = e.params.armature[e.index, j]
+        else:
+            passive_forces(e)
+            drive_forces(e)
 
     @stage
     def actuation_adjoint(e: wp.ref[Env], e_bar: wp.ref[EnvBar]):
         """From the adjoint s of the joint forces. Drives that became rows are left to joint_rows.py."""
-        passive_forces_adjoint(e, e_bar)
-        drive_forces_adjoint(e, e_bar)
+        if t.at_impact(e):
+            if e_bar.params.joints != 0:
+                for j in range(e.model.num_dofs):
+                    e_bar.params.armature[e.index, j] = e_bar.params.armature[e.index, j] + diagonal_bar(e, e_bar, j)
+        else:
+            passive_forces_adjoint(e, e_bar)
+            drive_forces_adjoint(e, e_bar)
 
     return exports(
         actuation,

@@ -6,10 +6,10 @@ f = e_r x_r / dt, X = v + dv and f = e_r b_bar_r, for a bounce X = v, and for E 
 
 import warp as wp
 
-from ..types import exports, stage
+from ..types import SURE, exports, stage
 
 
-def make_contact_rows(t, s, detection, path):
+def make_contact_rows(t, s, gaps, detection, path):
     real, vec3, vec6, mat36 = t.real, t.vec3, t.vec6, t.mat36
     Env, EnvBar, Contact, ContactBar, Half = t.Env, t.EnvBar, t.Contact, t.ContactBar, t.Half
     angular, wrench, velocity_at, cross_force = s.angular, s.wrench, s.velocity_at, s.cross_force
@@ -29,42 +29,31 @@ def make_contact_rows(t, s, detection, path):
 
     @wp.func
     def contact_bias(e: wp.ref[Env], contact: wp.ref[Contact], approach: real):
-        """What the normal velocity must make up for: penetration, or the bounce, which is not softened by cfm."""
-        push = e.params.erp[e.index] * contact.z / e.model.dt
-        bias = wp.where(push > -e.model.max_push_speed, push, -e.model.max_push_speed)
-        contact.cfm = e.params.cfm[e.index]
+        """What the normal velocity must make up for."""
+        bias, cfm = gaps.gap_bias(e, contact.z, approach, e.params.restitution[e.index, contact.pair])
+        contact.cfm = cfm
         contact.approach = approach
-        if approach < -e.model.restitution_threshold:
-            bounce = e.params.restitution[e.index, contact.pair] * approach
-            if bounce < bias:
-                bias = bounce
-                contact.cfm = real(0.0)
         return bias
 
     @wp.func
     def contact_bias_adjoint(e: wp.ref[Env], e_bar: wp.ref[EnvBar], contact: wp.ref[Contact], bar: wp.ref[ContactBar]):
         """Adds to bar.z; returns the adjoint of the velocity of approach, which counts if the contact bounces."""
-        b = bar.b[0]
-        push = e.params.erp[e.index] * contact.z / e.model.dt
-        bias = wp.where(push > -e.model.max_push_speed, push, -e.model.max_push_speed)
-        if contact.approach < -e.model.restitution_threshold:
-            bounce = e.params.restitution[e.index, contact.pair]
-            if bounce * contact.approach < bias:
-                if e_bar.params.touch != 0:
-                    k = contact.pair
-                    e_bar.params.restitution[e.index, k] = e_bar.params.restitution[e.index, k] + b * contact.approach
-                return bounce * b
-        if push > -e.model.max_push_speed:
-            bar.z = bar.z + e.params.erp[e.index] / e.model.dt * b
-            if e_bar.params.touch != 0:
-                e_bar.params.erp[e.index] = e_bar.params.erp[e.index] + contact.z / e.model.dt * b
+        k = contact.pair
+        z_bar, approach_bar, restitution_bar, soft = gaps.gap_bias_adjoint(
+            e, e_bar, contact.z, contact.approach, e.params.restitution[e.index, k], bar.b[0]
+        )
+        bar.z = bar.z + z_bar
         if e_bar.params.touch != 0:
-            e_bar.params.cfm[e.index] = e_bar.params.cfm[e.index] + b * contact.x[0] + bar.E
-        return real(0.0)
+            e_bar.params.restitution[e.index, k] = e_bar.params.restitution[e.index, k] + restitution_bar
+            e_bar.params.cfm[e.index] = e_bar.params.cfm[e.index] + soft * (bar.b[0] * contact.x[0] + bar.E)
+        return approach_bar
 
     @wp.func
     def contact_rows(e: wp.ref[Env], k: int, contact: wp.ref[Contact]):
-        """Up pass of contact k's rows; returns b, the row velocities without contact impulses plus the bias."""
+        """Up pass of contact k's rows; returns b, the row velocities without contact impulses plus the bias.
+
+        Also returns whether it stays a row: fast under the step's forces, it turns out to be an impact.
+        """
         p = contact.p
         n = contact.n
         t1 = contact.t
@@ -81,8 +70,30 @@ def make_contact_rows(t, s, detection, path):
             if wp.static(t.sizes.sides == 2):
                 acceleration += path.propagate(e, e.paths, SIDES * k + 1, contact.link_b, F, real(0.0))
         b = velocity + acceleration * e.model.dt
+        stays = bool(True)
+        if wp.static(t.sizes.impacts > 0):
+            stays = e.roles[k] == SURE or gaps.slow(e, b[0])
         b[0] = b[0] + contact_bias(e, contact, velocity[0])
-        return b
+        return b, stays
+
+    @wp.func
+    def add_side(e: wp.ref[Env], i: int, p: vec3, f: vec3, x: wp.array(dtype=real)):
+        w = wrench(p, f)
+        for d in range(e.model.depth[i]):
+            j = e.model.chain[i, d]
+            x[j] = x[j] + wp.dot(e.dofs[j].S, w)
+        free = e.model.free_dof[i]
+        if free >= 0:
+            for d in range(6):
+                x[free + d] = x[free + d] + w[(d + 3) % 6]
+
+    @wp.func
+    def add_normal(e: wp.ref[Env], contact: wp.ref[Contact], f: real, x: wp.array(dtype=real)):
+        """Add f times the normal row of J to x, of any contact."""
+        if contact.link_a > 0:
+            add_side(e, contact.link_a, contact.p, contact.n * f, x)
+        if contact.link_b > 0:
+            add_side(e, contact.link_b, contact.p + contact.shift, contact.n * (-f), x)
 
     @wp.func
     def pull(e: wp.ref[Env], e_bar: wp.ref[EnvBar], i: int, p: vec3, f: vec3, X: vec6):
@@ -140,6 +151,16 @@ def make_contact_rows(t, s, detection, path):
         e_bar.contacts[k].p = e_bar.contacts[k].p + p_bar
         return velocity_at(Z[0], p) * sign, velocity_at(Z[1], p) * sign, velocity_at(Z[2], p) * sign
 
+    @wp.func
+    def hit_adjoint(e: wp.ref[Env], e_bar: wp.ref[EnvBar]):
+        """What the moment depends on at which contact e.hit is reached (impacts.py), from its z, b and approach."""
+        k = e.hit
+        for side in range(2):
+            if (side == 0 and e.contacts[k].link_a > 0) or (side == 1 and e.contacts[k].link_b > 0):
+                dn, _dt, _ds = side_adjoint(e, e_bar, k, side == 1, e_bar.approach)
+                e_bar.contacts[k].n = e_bar.contacts[k].n + dn
+        detection.contact_adjoint(e, e_bar, e.contacts[k], e_bar.contacts[k])
+
     @stage
     def contacts_adjoint(e: wp.ref[Env], e_bar: wp.ref[EnvBar]):
         """What the contacts' rows and right-hand sides depend on: wrenches on links, and parameters."""
@@ -165,5 +186,8 @@ def make_contact_rows(t, s, detection, path):
                 pair = e.contacts[k].pair
                 e_bar.params.friction[e.index, pair] = e_bar.params.friction[e.index, pair] + e_bar.contacts[k].mu
             detection.contact_adjoint(e, e_bar, e.contacts[k], e_bar.contacts[k])
+        if wp.static(t.sizes.impacts > 0):
+            if e.hit >= 0:
+                hit_adjoint(e, e_bar)
 
-    return exports(wrench_rows, contact_bias, contact_bias_adjoint, contact_rows, contacts_adjoint)
+    return exports(wrench_rows, contact_bias, contact_bias_adjoint, contact_rows, contacts_adjoint, add_normal)

@@ -32,6 +32,8 @@ def make_dynamics(t, s):
         f = (linear(link.a) + wp.cross(angular(link.a), c) + wp.cross(w, linear(link.v) + wp.cross(w, c))) * m
         n = s.sym3_mul(Ic, angular(link.a)) + wp.cross(w, s.sym3_mul(Ic, w))
         link.pA = spatial(n + wp.cross(d, f), f)
+        if t.at_impact(e):
+            link.pA = vec6()
 
     @wp.func
     def eliminate(dof: wp.ref[Dof], U: vec6, SU: real, Sp: real):

@@ -9,7 +9,7 @@ def make_integrate(t, kinematics):
     real, vec3, quat = t.real, t.vec3, t.quat
     Env, EnvBar = t.Env, t.EnvBar
     TOO_FAST = wp.constant(real(1e6))  # rad/s or m/s: no robot moves that fast
-    read_vec3, read_quat = kinematics.read_vec3, kinematics.read_quat
+    read_quat = kinematics.read_quat
 
     @wp.func
     def sinc(f2: real):
@@ -69,29 +69,65 @@ def make_integrate(t, kinematics):
                 bad = True
         return bad
 
+    @wp.func
+    def rate(e: wp.ref[Env], j: int, share: real):
+        """Of dof j, after a share of its change over the step."""
+        return e.qd[j] + share * e.dofs[j].dqd
+
+    @wp.func
+    def rates(e: wp.ref[Env], j: int, share: real):
+        """The same for three dofs from j on."""
+        return vec3(rate(e, j, share), rate(e, j + 1, share), rate(e, j + 2, share))
+
     @stage
-    def integrate(e: wp.ref[Env], q_next: wp.array(dtype=real), qd_next: wp.array(dtype=real)):
-        """q_next may be q, and qd_next qd."""
-        h = e.model.dt
-        for j in range(e.model.num_dofs):
-            qd_next[j] = e.qd[j] + e.dofs[j].dqd
+    def move(e: wp.ref[Env], q_next: wp.array(dtype=real), t: real, share: real):
+        """Positions after a time t at the rates `rate(e, j, share)`; q_next may be q."""
         for i in range(1, e.model.num_links):
             j = e.model.v_start[i]
             k = e.model.q_start[i]
             kind = e.model.joint_type[i]
             if kind == FREE:
                 for n in range(3):
-                    q_next[k + n] = e.q[k + n] + h * qd_next[j + n]
-                write_quat(q_next, k + 3, turn(wp.normalize(read_quat(e.q, k + 3)), read_vec3(qd_next, j + 3), h))
+                    q_next[k + n] = e.q[k + n] + t * rate(e, j + n, share)
+                write_quat(q_next, k + 3, turn(wp.normalize(read_quat(e.q, k + 3)), rates(e, j + 3, share), t))
             elif kind == SPHERICAL:
-                write_quat(q_next, k, turn(wp.normalize(read_quat(e.q, k)), read_vec3(qd_next, j), h))
+                write_quat(q_next, k, turn(wp.normalize(read_quat(e.q, k)), rates(e, j, share), t))
             else:
-                q_next[k] = e.q[k] + h * qd_next[j]
+                q_next[k] = e.q[k] + t * rate(e, j, share)
+
+    @stage
+    def integrate(e: wp.ref[Env], q_next: wp.array(dtype=real), qd_next: wp.array(dtype=real)):
+        """q_next may be q, and qd_next qd."""
+        move(e, q_next, e.model.dt, real(1.0))
+        for j in range(e.model.num_dofs):
+            qd_next[j] = rate(e, j, real(1.0))
 
     @wp.func
-    def next_rates(e: wp.ref[Env], j: int):
-        """The three new rates from dof j on."""
-        return vec3(e.qd[j] + e.dofs[j].dqd, e.qd[j + 1] + e.dofs[j + 1].dqd, e.qd[j + 2] + e.dofs[j + 2].dqd)
+    def quat_move_adjoint(e: wp.ref[Env], e_bar: wp.ref[EnvBar], k: int, j: int, d: vec3):
+        """The quaternion at q[k] that the displacement d of the dofs from j on turns; adjoint of d to e_bar.extra."""
+        r = read_quat(e.q, k)
+        length = wp.length(r)
+        r = r / length
+        r_bar, d_bar = turn_adjoint(r, d, real(1.0), read_quat(e_bar.q, k))
+        write_quat(e_bar.q, k, (r_bar - r * wp.dot(r, r_bar)) / length)
+        for n in range(3):
+            e_bar.extra[j + n] = d_bar[n]
+
+    @stage
+    def move_adjoint(e: wp.ref[Env], e_bar: wp.ref[EnvBar], t: real, share: real):
+        """Of `move`: e_bar.q comes in as adjoint of q_next and leaves as that of q; e_bar.extra: of the displacement."""
+        for i in range(1, e.model.num_links):
+            j = e.model.v_start[i]
+            k = e.model.q_start[i]
+            kind = e.model.joint_type[i]
+            if kind == FREE:
+                for n in range(3):
+                    e_bar.extra[j + n] = e_bar.q[k + n]
+                quat_move_adjoint(e, e_bar, k + 3, j + 3, rates(e, j + 3, share) * t)
+            elif kind == SPHERICAL:
+                quat_move_adjoint(e, e_bar, k, j, rates(e, j, share) * t)
+            else:
+                e_bar.extra[j] = e_bar.q[k]
 
     @wp.func
     def joint_turn_adjoint(e: wp.ref[Env], e_bar: wp.ref[EnvBar], k: int, j: int):
@@ -99,7 +135,7 @@ def make_integrate(t, kinematics):
         r = read_quat(e.q, k)
         length = wp.length(r)
         r = r / length
-        r_bar, w_bar = turn_adjoint(r, next_rates(e, j), e.model.dt, read_quat(e_bar.q, k))
+        r_bar, w_bar = turn_adjoint(r, rates(e, j, real(1.0)), e.model.dt, read_quat(e_bar.q, k))
         # only the direction of the quaternion counts
         write_quat(e_bar.q, k, (r_bar - r * wp.dot(r, r_bar)) / length)
         for n in range(3):
@@ -129,4 +165,4 @@ def make_integrate(t, kinematics):
         step = quat(phi[0], phi[1], phi[2], real(0.0)) * r * (real(2.0) / wp.dot(r, r))
         write_quat(e_bar.q, k, read_quat(e_bar.q, k) + step)
 
-    return exports(integrate, integrate_adjoint, rotation_adjoint, diverges, next_rates, sinc)
+    return exports(integrate, integrate_adjoint, move, move_adjoint, rate, rates, rotation_adjoint, diverges, sinc)

@@ -8,7 +8,7 @@ import warp as wp
 from ..types import DRIVE, DRY_FRICTION, LIMIT, exports
 
 
-def make_joint_rows(t, actuation, path):
+def make_joint_rows(t, gaps, actuation, path):
     real, Env, EnvBar, JointRow, JointRowBar = t.real, t.Env, t.EnvBar, t.JointRow, t.JointRowBar
     mat16 = wp.types.matrix(shape=(1, 6), dtype=real)
 
@@ -17,15 +17,14 @@ def make_joint_rows(t, actuation, path):
         """Add joints beyond a limit and joints with dry friction to the list, behind the drives (actuation.py)."""
         for n in range(e.model.num_limited):
             j = e.model.limited[n]
-            x = e.q[e.model.dof_q[j]]
-            if x < e.params.lower[e.index, j]:
-                actuation.add_row(e, LIMIT, j, real(1.0), real(0.0), real(wp.inf))
-            elif x > e.params.upper[e.index, j]:
-                actuation.add_row(e, LIMIT, j, real(-1.0), real(0.0), real(wp.inf))
-        for n in range(e.model.num_rubbing):
-            j = e.model.rubbing[n]
-            high = e.params.frictionloss[e.index, j] * e.model.dt
-            actuation.add_row(e, DRY_FRICTION, j, real(1.0), -high, high)
+            side = gaps.limit_side(e, j)
+            if side != 0:
+                actuation.add_row(e, LIMIT, j, real(side), real(0.0), real(wp.inf))
+        if not t.at_impact(e):
+            for n in range(e.model.num_rubbing):
+                j = e.model.rubbing[n]
+                high = e.params.frictionloss[e.index, j] * e.model.dt
+                actuation.add_row(e, DRY_FRICTION, j, real(1.0), -high, high)
 
     @wp.func
     def row_terms(e: wp.ref[Env], row: wp.ref[JointRow]):
@@ -34,11 +33,8 @@ def make_joint_rows(t, actuation, path):
         cfm = real(0.0)
         j = row.dof
         if row.kind == LIMIT:
-            gap = e.q[e.model.dof_q[j]] - e.params.lower[e.index, j]
-            if row.sign < real(0.0):
-                gap = e.params.upper[e.index, j] - e.q[e.model.dof_q[j]]
-            bias = e.params.erp[e.index] * gap / e.model.dt
-            cfm = e.params.cfm[e.index]
+            gap = gaps.limit_gap(e, j, row.sign)
+            bias, cfm = gaps.gap_bias(e, gap, row.sign * e.qd[j], e.params.limit_restitution[e.index, j])
         elif row.kind == DRIVE:
             # x = h tau with tau = kp (target - q - h v) - kd v, solved for v: v + x cfm + bias = 0
             kp, kd = actuation.drive_gains(e, row.index)
@@ -49,11 +45,27 @@ def make_joint_rows(t, actuation, path):
 
     @wp.func
     def joint_row(e: wp.ref[Env], k: int, row: wp.ref[JointRow]):
-        """Up pass of row k; returns its entry of b."""
+        """Up pass of row k; returns its entry of b, and whether it stays a row: limits may turn out to be impacts."""
         acceleration = path.propagate(e, e.joint_paths, k, row.link, mat16(), row.sign)
         bias, cfm = row_terms(e, row)
         row.cfm = cfm
-        return row.sign * e.qd[row.dof] + acceleration[0] * e.model.dt + bias
+        rate = row.sign * e.qd[row.dof] + acceleration[0] * e.model.dt
+        stays = bool(True)
+        if wp.static(t.sizes.impacts > 0):
+            if row.kind == LIMIT and not t.at_impact(e) and not gaps.slow(e, rate):
+                stays = gaps.touches(gaps.limit_gap(e, row.dof, row.sign))
+                stays = stays or gaps.marked(e, -1, gaps.limit_code(row.dof, row.sign))
+        return rate + bias, stays
+
+    @wp.func
+    def limit_gap_adjoint(e: wp.ref[Env], e_bar: wp.ref[EnvBar], dof: int, sign: real, gap_bar: real):
+        n = e.model.dof_q[dof]
+        e_bar.q[n] = e_bar.q[n] + sign * gap_bar
+        if e_bar.params.joints != 0:
+            if sign > real(0.0):
+                e_bar.params.lower[e.index, dof] = e_bar.params.lower[e.index, dof] - gap_bar
+            else:
+                e_bar.params.upper[e.index, dof] = e_bar.params.upper[e.index, dof] + gap_bar
 
     @wp.func
     def joint_row_adjoint(e: wp.ref[Env], e_bar: wp.ref[EnvBar], row: wp.ref[JointRow], bar: wp.ref[JointRowBar]):
@@ -62,20 +74,18 @@ def make_joint_rows(t, actuation, path):
         e_bar.qd[j] = e_bar.qd[j] + row.sign * bar.b
         cfm_bar = bar.b * row.x + bar.E
         if row.kind == LIMIT:
-            n = e.model.dof_q[j]
-            per_gap = e.params.erp[e.index] / e.model.dt * bar.b
-            e_bar.q[n] = e_bar.q[n] + row.sign * per_gap
-            if e_bar.params.joints != 0:
-                if row.sign > real(0.0):
-                    e_bar.params.lower[e.index, j] = e_bar.params.lower[e.index, j] - per_gap
-                else:
-                    e_bar.params.upper[e.index, j] = e_bar.params.upper[e.index, j] + per_gap
+            gap = gaps.limit_gap(e, j, row.sign)
+            approach = row.sign * e.qd[j]
+            gap_bar, approach_bar, restitution_bar, soft = gaps.gap_bias_adjoint(
+                e, e_bar, gap, approach, e.params.limit_restitution[e.index, j], bar.b
+            )
+            limit_gap_adjoint(e, e_bar, j, row.sign, gap_bar)
+            e_bar.qd[j] = e_bar.qd[j] + row.sign * approach_bar
             if e_bar.params.touch != 0:
-                gap = e.q[n] - e.params.lower[e.index, j]
-                if row.sign < real(0.0):
-                    gap = e.params.upper[e.index, j] - e.q[n]
-                e_bar.params.erp[e.index] = e_bar.params.erp[e.index] + gap / e.model.dt * bar.b
-                e_bar.params.cfm[e.index] = e_bar.params.cfm[e.index] + cfm_bar
+                e_bar.params.limit_restitution[e.index, j] = (
+                    e_bar.params.limit_restitution[e.index, j] + restitution_bar
+                )
+                e_bar.params.cfm[e.index] = e_bar.params.cfm[e.index] + soft * cfm_bar
         elif row.kind == DRIVE:
             k = row.index
             kp, kd = actuation.drive_gains(e, k)
@@ -89,4 +99,4 @@ def make_joint_rows(t, actuation, path):
         elif e_bar.params.joints != 0:
             e_bar.params.frictionloss[e.index, j] = e_bar.params.frictionloss[e.index, j] + e.model.dt * bar.bound
 
-    return exports(list_rows, row_terms, joint_row, joint_row_adjoint)
+    return exports(list_rows, row_terms, joint_row, joint_row_adjoint, limit_gap_adjoint)

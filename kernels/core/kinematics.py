@@ -100,5 +100,7 @@ def make_kinematics(t, s):
                 free_kinematics(e, i, e.links[i])
             else:
                 joint_kinematics(e, i, e.links[e.model.parent[i]], e.links[i])
+            if t.at_impact(e):
+                e.links[i].a = vec6()
 
     return exports(kinematics, tree_origin, read_quat, read_vec3)

@@ -4,6 +4,8 @@ By implicit differentiation the step's adjoint is that of -s.(M a + C), a the me
 contacts put on the links (contact_rows.py): no recursion of the forward solve has to be reversed. Every gradient is a
 wrench: moving joint i moves its subtree, so it is S_i times the sum of what pulls on the subtree. Vectors X that link i
 passes to its subtree (v, a, W, v + dv) do not move with it, so X x* (their adjoint) is subtracted from that sum.
+
+At an impact the equations are M (change of the rates) = J^T x: no products of velocities, no gravity.
 """
 
 import warp as wp
@@ -53,9 +55,12 @@ def make_motion(t, s, integrate):
         v = link.v
         W = bar.W
         h = rigid_mul(m, c, Ic, v)
-        bar.Wbar = bar.Wbar + rigid_mul(m, c, Ic, mean_acceleration(e, link)) + cross_force(v, h)
+        if t.at_impact(e):
+            bar.Wbar = bar.Wbar + rigid_mul(m, c, Ic, mean_acceleration(e, link))
+        else:
+            bar.Wbar = bar.Wbar + rigid_mul(m, c, Ic, mean_acceleration(e, link)) + cross_force(v, h)
+            bar.vbar = bar.vbar + rigid_mul(m, c, Ic, cross_motion(W, v)) - cross_force(W, h)
         bar.abar = bar.abar + rigid_mul(m, c, Ic, W)
-        bar.vbar = bar.vbar + rigid_mul(m, c, Ic, cross_motion(W, v)) - cross_force(W, h)
 
     @wp.func
     def free_adjoint(e: wp.ref[Env], e_bar: wp.ref[EnvBar], i: int, link: wp.ref[Link], bar: wp.ref[LinkBar]):
@@ -63,6 +68,8 @@ def make_motion(t, s, integrate):
         j = e.model.v_start[i]
         rate = bar.dvbar - bar.vbar
         force = linear(bar.abar)
+        if t.at_impact(e):
+            force = vec3()
         # a depends on the rates: qd is the velocity of a moving point
         v_bar = linear(rate) - wp.cross(angular(link.v), force)
         w_bar = angular(rate) + wp.cross(linear(link.v), force)
@@ -80,7 +87,10 @@ def make_motion(t, s, integrate):
         k = e.model.q_start[i]
         j = e.model.v_start[i]
         turn = subtree_wrench(e, link, bar, bar)
-        rate = bar.dvbar - bar.vbar + cross_force(parent.v, bar.abar)
+        abar = bar.abar
+        if t.at_impact(e):
+            abar = vec6()
+        rate = bar.dvbar - bar.vbar + cross_force(parent.v, abar)
         if e.model.joint_type[i] == SPHERICAL:
             phi = vec3()
             for n in range(3):
@@ -91,7 +101,7 @@ def make_motion(t, s, integrate):
             e_bar.q[k] = e_bar.q[k] + wp.dot(e.dofs[j].S, turn) + e_bar.dofs[j].turn
             e_bar.qd[j] = e_bar.qd[j] + wp.dot(e.dofs[j].S, rate)
         # a depends on v through v x S qd, upstream of the joint's own motion: not before
-        bar.vbar = bar.vbar + cross_force(link.v - parent.v, bar.abar)
+        bar.vbar = bar.vbar + cross_force(link.v - parent.v, abar)
 
     @wp.func
     def placement_adjoint(e: wp.ref[Env], e_bar: wp.ref[EnvBar], i: int, parent: wp.ref[Link], bar: wp.ref[LinkBar]):
@@ -117,6 +127,8 @@ def make_motion(t, s, integrate):
         W = bar.W
         a = mean_acceleration(e, link)
         x = cross_motion(W, v)
+        if t.at_impact(e):
+            x = vec6()
         uW = velocity_at(W, c)
         ua = velocity_at(a, c)
         ux = velocity_at(x, c)
@@ -169,7 +181,7 @@ def make_motion(t, s, integrate):
                 body_adjoint(e, e_bar, i, e.links[i], e_bar.links[i])
             if p > 0:
                 add_to_parent(e_bar.links[i], e_bar.links[p])
-            elif e_bar.params.joints != 0:
+            elif e_bar.params.joints != 0 and not t.at_impact(e):
                 e_bar.params.gravity[e.index] = e_bar.params.gravity[e.index] + linear(e_bar.links[i].abar)
 
     return exports(clear, motion_adjoint)

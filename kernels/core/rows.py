@@ -5,30 +5,71 @@ Rows 3k, 3k + 1, 3k + 2 belong to contact k (contact_rows.py), the joints' rows 
 
 import warp as wp
 
-from ..types import exports, stage
+from ..types import ASIDE, exports, stage
 from .contact_rows import make_contact_rows
 from .joint_rows import make_joint_rows
 from .paths import make_paths
 
 
-def make_rows(t, spatial, actuation, dynamics, detection):
+def make_rows(t, spatial, gaps, actuation, dynamics, detection):
     real, vec3, Env, EnvBar = t.real, t.vec3, t.Env, t.EnvBar
+    interrupts = t.sizes.impacts > 0
     vec1 = wp.types.vector(length=1, dtype=real)
     SIDES = wp.constant(t.sizes.sides)
     side_path, row_path = make_paths(t, dynamics, 3), make_paths(t, dynamics, 1)
-    contact = make_contact_rows(t, spatial, detection, side_path)
-    joint = make_joint_rows(t, actuation, row_path)
+    contact = make_contact_rows(t, spatial, gaps, detection, side_path)
+    joint = make_joint_rows(t, gaps, actuation, row_path)
+
+    @wp.func
+    def swap(e: wp.ref[Env], k: int, l: int):
+        other = e.contacts[k]
+        e.contacts[k] = e.contacts[l]
+        e.contacts[l] = other
+        role = e.roles[k]
+        e.roles[k] = e.roles[l]
+        e.roles[l] = role
+
+    @wp.func
+    def sort_contacts(e: wp.ref[Env]):
+        """The same as below if there can be impacts: rows come first, then contacts that are near."""
+        count = int(0)
+        for k in range(e.num_near):
+            if e.roles[k] != ASIDE:
+                if k != count:
+                    swap(e, k, count)
+                b, stays = contact.contact_rows(e, count, e.contacts[count])
+                for r in range(3):
+                    e.y[3 * count + r] = b[r]
+                if stays:
+                    count += 1
+                else:
+                    e.roles[count] = ASIDE
+        e.num_contacts = count
+        first = 3 * count
+        count = int(0)
+        for k in range(e.num_joint_rows):
+            if k != count:
+                e.joint_rows[count] = e.joint_rows[k]
+            bias, stays = joint.joint_row(e, count, e.joint_rows[count])
+            e.y[first + count] = bias
+            if stays:
+                count += 1
+        e.num_joint_rows = count
 
     @stage
     def find_rows(e: wp.ref[Env]):
         """Complete the list of joint rows; up passes of all rows, and b in e.y."""
         joint.list_rows(e)
-        for k in range(e.num_contacts):
-            b = contact.contact_rows(e, k, e.contacts[k])
-            for r in range(3):
-                e.y[3 * k + r] = b[r]
-        for k in range(e.num_joint_rows):
-            e.y[3 * e.num_contacts + k] = joint.joint_row(e, k, e.joint_rows[k])
+        if wp.static(interrupts):
+            sort_contacts(e)
+        else:
+            for k in range(e.num_contacts):
+                b, _stays = contact.contact_rows(e, k, e.contacts[k])
+                for r in range(3):
+                    e.y[3 * k + r] = b[r]
+            for k in range(e.num_joint_rows):
+                bias, _stays = joint.joint_row(e, k, e.joint_rows[k])
+                e.y[3 * e.num_contacts + k] = bias
 
     @wp.func
     def apply_contact(e: wp.ref[Env], k: int, x: vec3):

@@ -70,7 +70,7 @@ def make_jacobians(real, sizes: Sizes):
     def turned_rows(e: wp.ref[t.Env], j: int, A: wp.array2d(dtype=real), B: wp.array2d(dtype=real)):
         """Rows j, j + 1, j + 2 of the positions: a rotation that turns at the new rates."""
         nv = e.model.num_dofs
-        R, J = turn_jacobians(s.integrate.next_rates(e, j), e.model.dt)
+        R, J = turn_jacobians(s.integrate.rates(e, j, real(1.0)), e.model.dt)
         for c in range(2 * nv):
             x = J @ vec3(A[nv + j, c], A[nv + j + 1, c], A[nv + j + 2, c])
             if c >= j and c < j + 3:

@@ -42,13 +42,14 @@ class Engine:
         dtype: "float32" or "float64".
         threads: CPU threads; None: all cores.
         max_contacts: contacts at once per environment, before rounding up.
+        max_impacts: that may interrupt a step; 0: steps do not look for the time of an impact.
         erp, cfm: defaults of the parameters that are not part of the model.
         solver: fields of the kernels' Model struct that are not part of the model: dt, iterations, ...
     """
 
     def __init__(
         self, model: Model, num_envs: int, *, device: wp.Device, dtype: str, threads: int | None, max_contacts: int,
-        erp: float, cfm: float, solver: Mapping[str, float | int],
+        max_impacts: int, erp: float, cfm: float, solver: Mapping[str, float | int],
     ):  # fmt: skip
         self.model, self.num_envs = model, num_envs
         self.real, self.dtype = PRECISIONS[dtype]
@@ -67,7 +68,7 @@ class Engine:
         nothing = torch.zeros(num_envs, dtype=torch.int32, device=self.like.device)
         self._no_counts: Counts = (nothing - 1, nothing)
         self._frames: wp.array = wp.array(model.frame_pos, dtype=self.types.vec3, device=device)
-        self.sizes = sizes_of(model, max_contacts, exact=device.is_cuda)
+        self.sizes = replace(sizes_of(model, max_contacts, exact=device.is_cuda), impacts=max_impacts)
         # Adjoint kernels record the solver's sweeps. Kernels without contacts are small and quick: a few sizes of them
         # serve all models.
         sweeps = max(int(solver["iterations"]), 1)
