@@ -96,9 +96,9 @@ def make_step(real, sizes: Sizes):
     def step_adjoint(e: wp.ref[Env], e_bar: wp.ref[EnvBar]):
         """Of the last evaluation and `finish`, or of an earlier evaluation and what interrupts it.
 
-        e_bar.q and e_bar.qd come in as adjoints of the state that it leads to and leave as those of e.q and e.qd.
+        e_bar.q and e_bar.qd come in as adjoints of the state that it leads to and leave as those of e.q and e.qd;
+        e_bar.contacts comes in with the loss's own gradient by the contacts.
         """
-        rows.clear_contacts(e, e_bar)
         if wp.static(interrupts):
             impacts.finish_adjoint(e, e_bar)
             evaluate_adjoint(e, e_bar)
@@ -108,34 +108,45 @@ def make_step(real, sizes: Sizes):
             evaluate_adjoint(e, e_bar)
 
     @stage
+    def turns(e: wp.ref[Env], e_bar: wp.ref[EnvBar]):
+        """After an evaluation: True if it is the step's last or before it, so that step_adjoint can reverse it."""
+        if wp.static(interrupts):
+            if e_bar.backwards == 0:
+                e_bar.backwards = wp.where(impacts.interrupted(e), 0, 1)
+            elif not t.at_impact(e):
+                impacts.arrival(e)
+            return e_bar.backwards != 0
+        return True
+
+    @stage
+    def reversed(e: wp.ref[Env], e_bar: wp.ref[EnvBar]):
+        """After step_adjoint: True if the whole step is reversed, False if e is prepared for an earlier evaluation."""
+        done = bool(True)
+        if wp.static(interrupts):
+            if e.stage == 0:
+                e_bar.backwards = 0
+            else:
+                impacts.previous(e)
+                done = False
+        return done
+
+    @stage
     def reverse(e: wp.ref[Env], e_bar: wp.ref[EnvBar]):
         """After an evaluation: on to the step's last one, and from there backwards; True when the step is reversed.
 
         A step that diverges leaves the adjoints alone, as it leaves the state.
         """
-        if wp.static(not interrupts):
-            if not integrate.diverges(e):
+        done = bool(True)
+        if not integrate.diverges(e):
+            done = turns(e, e_bar)
+            if done:
+                rows.clear_contacts(e, e_bar)
                 step_adjoint(e, e_bar)
-            return True
-        done = bool(False)
-        if e_bar.backwards == 0:
-            if integrate.diverges(e):
-                done = True
-            else:
-                e_bar.backwards = wp.where(impacts.interrupted(e), 0, 1)
-        elif not t.at_impact(e):
-            impacts.arrival(e)
-        if e_bar.backwards != 0:
-            step_adjoint(e, e_bar)
-            if e.stage == 0:
-                e_bar.backwards = 0
-                done = True
-            else:
-                impacts.previous(e)
+                done = reversed(e, e_bar)
         return done
 
     return exports(
-        evaluate, evaluate_adjoint, begin, last, finish, step_adjoint, reverse, t=t, spatial=spatial, kinematics=kinematics, actuation=actuation,
+        evaluate, evaluate_adjoint, begin, last, finish, step_adjoint, turns, reversed, reverse, t=t, spatial=spatial, kinematics=kinematics, actuation=actuation,
         dynamics=dynamics, detection=detection, rows=rows, delassus=delassus, pgs=pgs, integrate=integrate,
         motion=motion, gaps=gaps, impacts=impacts,
     )  # fmt: skip

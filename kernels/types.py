@@ -480,6 +480,7 @@ def make_types(real, sizes: Sizes):
         # the rest is for steps that impacts interrupt
         backwards: int  # 1: the last evaluation of the step has been reached
         rest: real  # of the time that is left of the step
+        duration: real  # of the length of the interval, as far as the loss itself depends on it
         approach: real  # of the velocity of approach of the contact that ends an interval
         extra: wp.array(dtype=real)  # adjoint of the displacement, then what evaluate_adjoint leaves to add to qd
 
@@ -500,6 +501,7 @@ def make_types(real, sizes: Sizes):
         e_bar.dx_packs = wp.array(ptr=start + DX, shape=(NP // PACK,), dtype=pack)
         e.history = wp.array(ptr=start + HISTORY, shape=(NI, NR), dtype=real)
         e_bar.backwards = 0
+        e_bar.duration = real(0.0)
         if wp.static(impacts > 0):
             e_bar.extra = wp.array(ptr=start + EXTRA, shape=(NV,), dtype=real)
 

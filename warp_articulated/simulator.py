@@ -305,9 +305,9 @@ class Simulator:
         qs = self._checked("qs", qs[:steps], steps, self.num_envs, self.model.nq)
         qds = self._checked("qds", qds[:steps], steps, self.num_envs, self.model.nv)
         own = {name: value.detach() for name, value in self._own_params(params).items()}
-        counts, residual, margin, gap = self._engine.diagnostics(u.detach(), qs.detach(), qds.detach(), own)
+        counts, *numbers = self._engine.diagnostics(u.detach(), qs.detach(), qds.detach(), own)
         fall = float(abs(self.model.gravity).max()) * self.dt**2
-        return Diagnostics(counts[..., 0], counts[..., 1], counts[..., 2], residual, margin, gap, fall)
+        return Diagnostics(*counts.unbind(-1), *numbers, fall)
 
     # -- checks of arguments
 

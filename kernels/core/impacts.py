@@ -94,6 +94,25 @@ def make_impacts(t, s, gaps, integrate, rows):
                 limit_arrival(e, e.model.limited[n], real(-1.0))
 
     @wp.func
+    def speed(e: wp.ref[Env]):
+        """At which the gap closes that ends the interval."""
+        end = (lead(e) + e.tau) / e.h
+        j = e.hit_feature // 2
+        v = real(1 - 2 * (e.hit_feature % 2)) * rate(e, wp.min(j, e.model.num_dofs - 1), end)
+        if e.hit >= 0:
+            w, dw = normal_rates(e, e.contacts[e.hit])
+            v = w + end * dw
+        return -v
+
+    @wp.func
+    def duration(e: wp.ref[Env]):
+        """Of the interval, as a share of the step; 1 at an impact."""
+        share = real(1.0)
+        if not t.at_impact(e):
+            share = wp.where(e.hit != NOTHING, e.tau, e.rest) / e.h
+        return share
+
+    @wp.func
     def mark_rows(e: wp.ref[Env]):
         """What takes part in an impact stays a row after it."""
         impact = e.stage // 2
@@ -200,20 +219,16 @@ def make_impacts(t, s, gaps, integrate, rows):
         """Of `finish` after an impact."""
         share = e.rest / e.h
         integrate.move_adjoint(e, e_bar, e.rest, real(0.5) * share)
-        rest_bar = real(0.0)
+        rest_bar = e_bar.duration
         for j in range(e.model.num_dofs):
             rest_bar += e_bar.extra[j] * rate(e, j, share) + e_bar.qd[j] * e.dofs[j].dqd / e.h
         e_bar.rest = rest_bar
         share_out(e, e_bar, e.rest, real(0.5) * share, share - real(0.5))
 
     @wp.func
-    def contact_time_adjoint(e: wp.ref[Env], e_bar: wp.ref[EnvBar], tau_bar: real, mean: real, end: real):
+    def contact_time_adjoint(e: wp.ref[Env], e_bar: wp.ref[EnvBar], gap_bar: real, mean: real):
         """Of the time at which contact e.hit is reached; contact_rows.hit_adjoint does the rest."""
         k = e.hit
-        v, dv = normal_rates(e, e.contacts[k])
-        gap_bar = tau_bar / wp.max(-(v + end * dv), GRAZING * e.model.restitution_threshold)
-        if e.tau <= -e.h:
-            gap_bar = real(0.0)
         along = gap_bar * e.tau  # of J (v + mean D)
         e.contacts[k].x = vec3()
         e_bar.contacts[k].p = vec3()
@@ -225,13 +240,10 @@ def make_impacts(t, s, gaps, integrate, rows):
         rows.contact.add_normal(e, e.contacts[k], -along * mean, e_bar.extra)
 
     @wp.func
-    def limit_time_adjoint(e: wp.ref[Env], e_bar: wp.ref[EnvBar], tau_bar: real, mean: real, end: real):
+    def limit_time_adjoint(e: wp.ref[Env], e_bar: wp.ref[EnvBar], gap_bar: real, mean: real):
         """The same for a joint's limit."""
         j = e.hit_feature // 2
         sign = real(1 - 2 * (e.hit_feature % 2))
-        gap_bar = tau_bar / wp.max(-sign * rate(e, j, end), GRAZING * e.model.restitution_threshold)
-        if e.tau <= -e.h:
-            gap_bar = real(0.0)
         along = sign * gap_bar * e.tau
         rows.joint.limit_gap_adjoint(e, e_bar, j, sign, gap_bar)
         e_bar.qd[j] = e_bar.qd[j] + along * mean
@@ -243,14 +255,17 @@ def make_impacts(t, s, gaps, integrate, rows):
         end = (lead(e) + e.tau) / e.h
         mean = (lead(e) + real(0.5) * e.tau) / e.h
         integrate.move_adjoint(e, e_bar, e.tau, mean)
-        tau_bar = -e_bar.rest
+        tau_bar = e_bar.duration - e_bar.rest
         for j in range(e.model.num_dofs):
             tau_bar += e_bar.extra[j] * rate(e, j, end) + e_bar.qd[j] * e.dofs[j].dqd / e.h
         share_out(e, e_bar, e.tau, mean, end)
+        gap_bar = tau_bar / wp.max(speed(e), GRAZING * e.model.restitution_threshold)
+        if e.tau <= -e.h:
+            gap_bar = real(0.0)
         if e.hit == HIT_LIMIT:
-            limit_time_adjoint(e, e_bar, tau_bar, mean, end)
+            limit_time_adjoint(e, e_bar, gap_bar, mean)
         else:
-            contact_time_adjoint(e, e_bar, tau_bar, mean, end)
+            contact_time_adjoint(e, e_bar, gap_bar, mean)
 
     @stage
     def finish_adjoint(e: wp.ref[Env], e_bar: wp.ref[EnvBar]):
@@ -273,4 +288,4 @@ def make_impacts(t, s, gaps, integrate, rows):
             for j in range(e.model.num_dofs):
                 e_bar.qd[j] = e_bar.qd[j] + e_bar.extra[j]
 
-    return exports(begin, arrival, interrupted, finish, previous, finish_adjoint, start_adjoint, normal_rates)
+    return exports(begin, arrival, speed, duration, interrupted, finish, previous, finish_adjoint, start_adjoint)

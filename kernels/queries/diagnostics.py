@@ -6,7 +6,7 @@ import warp as wp
 
 from ..rollout import KERNEL, module_options
 from ..step import make_step
-from ..types import TORQUE, Sizes
+from ..types import NOTHING, TORQUE, Sizes
 
 
 @cache
@@ -81,11 +81,21 @@ def make_diagnostics(real, sizes: Sizes):
             gap = smaller(gap, smaller(wp.abs(x - e.params.lower[e.index, j]), wp.abs(x - e.params.upper[e.index, j])))
         return gap
 
+    @wp.func
+    def impact(e: wp.ref[t.Env], time: wp.array(dtype=real), speed: wp.array(dtype=real)):
+        """Time of the first impact over dt, and the lowest speed of one over that of the slowest impacts."""
+        s.impacts.arrival(e)
+        if e.hit != NOTHING:
+            if e.stage == 0:
+                time[e.index] = e.tau / e.h
+            speed[e.index] = smaller(speed[e.index], s.impacts.speed(e) / e.model.restitution_threshold)
+
     @wp.kernel(**KERNEL, module_options=module_options())
     def diagnostics(
         model: t.Model, params: t.Params, first: int, u: wp.array3d(dtype=real), q: wp.array3d(dtype=real),
         qd: wp.array3d(dtype=real), counts: wp.array3d(dtype=int), residual: wp.array2d(dtype=real),
-        margin: wp.array2d(dtype=real), gap: wp.array2d(dtype=real),
+        margin: wp.array2d(dtype=real), gap: wp.array2d(dtype=real), time: wp.array2d(dtype=real),
+        speed: wp.array2d(dtype=real),
     ):  # fmt: skip
         env = first + wp.tid()
         e = t.Env()
@@ -96,12 +106,24 @@ def make_diagnostics(real, sizes: Sizes):
             e.q = q[n, env]
             e.qd = qd[n, env]
             e.u = u[n, env]
-            s.evaluate(e)
-            counts[n, env, 0] = e.num_contacts
-            counts[n, env, 1] = e.num_joint_rows
-            counts[n, env, 2] = e.sweeps
-            residual[n, env] = e.change
-            margin[n, env] = smaller(impulse_margin(e), smaller(drive_margin(e), bounce_margin(e)))
-            gap[n, env] = smaller(s.detection.smallest_gap(e), limit_gap(e))
+            s.begin(e)
+            time[n, env] = real(wp.inf)
+            speed[n, env] = real(wp.inf)
+            more = bool(True)
+            while more:
+                s.evaluate(e)
+                if e.stage == 0:
+                    counts[n, env, 0] = e.num_contacts
+                    counts[n, env, 1] = e.num_joint_rows
+                    counts[n, env, 2] = e.sweeps
+                    residual[n, env] = e.change
+                    margin[n, env] = smaller(impulse_margin(e), smaller(drive_margin(e), bounce_margin(e)))
+                    gap[n, env] = smaller(s.detection.smallest_gap(e), limit_gap(e))
+                if wp.static(sizes.impacts > 0):
+                    if not t.at_impact(e):
+                        impact(e, time[n], speed[n])
+                counts[n, env, 3] = (e.stage + 1) / 2
+                more = not s.last(e)
+            e.stage = 0
 
     return diagnostics

@@ -1,7 +1,8 @@
 """Dense Jacobians of one step in the tangent space, one environment per thread.
 
 The step is evaluated once; then the new rates are differentiated row by row with the adjoint of `evaluate`. The rows
-of the new positions follow from those, because q_next = q (+) dt qd_next. Rotations are measured from the left: in
+of the new positions follow from those, because q_next = q (+) dt qd_next. A step that impacts interrupt is reversed as
+a whole for each row of both. Rotations are measured from the left: in
 world axes for a free joint, in the axes of the joint's frame on the parent for a ball joint, like the rates.
 """
 
@@ -47,6 +48,15 @@ def make_jacobians(real, sizes: Sizes):
         r = read_quat(e.q, k)
         x = read_quat(e_bar.q, k) * quat(-r[0], -r[1], -r[2], r[3])
         return vec3(x[0], x[1], x[2]) * real(0.5)
+
+    @wp.func
+    def turn(q_bar: wp.array(dtype=real), k: int, axis: int, r: quat):
+        """Gradient by the unit quaternion r at q[k] of its rotation from the left about an axis."""
+        phi = vec3()
+        phi[axis] = real(2.0)
+        x = quat(phi[0], phi[1], phi[2], real(0.0)) * r
+        for j in range(4):
+            q_bar[k + j] = x[j]
 
     @wp.func
     def to_tangent(e: wp.ref[t.Env], e_bar: wp.ref[t.EnvBar], row: wp.array(dtype=real)):
@@ -106,13 +116,44 @@ def make_jacobians(real, sizes: Sizes):
             else:
                 straight_row(e, j, A, B)
 
+    @wp.func
+    def start_row(e: wp.ref[t.Env], e_bar: wp.ref[t.EnvBar], row: int, q_next: wp.array(dtype=real)):
+        """Begin the step again, to differentiate entry `row` of the next state."""
+        nv = e.model.num_dofs
+        for j in range(e_bar.q.shape[0]):
+            e_bar.q[j] = real(0.0)
+        for j in range(nv):
+            e_bar.qd[j] = real(0.0)
+        if row >= nv:
+            e_bar.qd[row - nv] = real(1.0)
+        else:
+            i = e.model.dof_link[row]
+            k = e.model.q_start[i]
+            n = row - e.model.v_start[i]
+            if e.model.joint_type[i] == FREE and n >= 3:
+                k += 3
+                n -= 3
+                turn(e_bar.q, k, n, read_quat(q_next, k))
+            elif e.model.joint_type[i] == SPHERICAL:
+                turn(e_bar.q, k, n, read_quat(q_next, k))
+            else:
+                e_bar.q[k + n] = real(1.0)
+        s.begin(e)
+
+    @wp.func
+    def end_row(e: wp.ref[t.Env], e_bar: wp.ref[t.EnvBar], row: wp.array(dtype=real)):
+        to_tangent(e, e_bar, row)
+        for j in range(e.model.num_dofs):
+            row[e.model.num_dofs + j] = e_bar.qd[j]
+
     @wp.kernel(**KERNEL, module_options=module_options())
     def jacobians(
         model: t.Model, params: t.Params, first: int, q: wp.array2d(dtype=real), qd: wp.array2d(dtype=real),
         u: wp.array2d(dtype=real), q_bar: wp.array2d(dtype=real), qd_bar: wp.array2d(dtype=real),
+        q_next: wp.array2d(dtype=real), qd_next: wp.array2d(dtype=real),
         A: wp.array3d(dtype=real), B: wp.array3d(dtype=real), params_bar: t.ParamsBar,
     ):  # fmt: skip
-        """A (2 nv, 2 nv) and B (2 nv, nu) per environment come in as zeros; q_bar and qd_bar are scratch."""
+        """A (2 nv, 2 nv) and B (2 nv, nu) per environment come in as zeros; q_bar, ... qd_next are scratch."""
         env = first + wp.tid()
         e = t.Env()
         e_bar = t.EnvBar()
@@ -126,23 +167,37 @@ def make_jacobians(real, sizes: Sizes):
         e_bar.q = q_bar[env]
         e_bar.qd = qd_bar[env]
         nv = model.num_dofs
-        s.evaluate(e)
-        if s.integrate.diverges(e):
-            for j in range(2 * nv):
-                A[env, j, j] = real(1.0)  # the step leaves such a state alone
-        else:
-            for r in range(nv):
-                for j in range(q.shape[1]):
-                    q_bar[env, j] = real(0.0)
-                for j in range(nv):
-                    qd_bar[env, j] = real(0.0)
-                qd_bar[env, r] = real(1.0)
-                e_bar.u = B[env, nv + r]
-                s.rows.clear_contacts(e, e_bar)
-                s.evaluate_adjoint(e, e_bar)
-                to_tangent(e, e_bar, A[env, nv + r])
-                for j in range(nv):
-                    A[env, nv + r, nv + j] = qd_bar[env, j]
-            position_rows(e, A[env], B[env])
+        row = int(-1)  # of an interrupted step; before the first the step is evaluated to its end
+        s.begin(e)
+        while row < 2 * nv:
+            s.evaluate(e)
+            if row >= 0:
+                if s.reverse(e, e_bar):
+                    end_row(e, e_bar, A[env, row])
+                    row += 1
+                    if row < 2 * nv:
+                        e_bar.u = B[env, row]
+                        start_row(e, e_bar, row, q_next[env])
+            elif s.integrate.diverges(e):
+                for j in range(2 * nv):
+                    A[env, j, j] = real(1.0)  # the step leaves such a state alone
+                row = 2 * nv
+            elif s.last(e):
+                if e.stage == 0:
+                    for r in range(nv):
+                        start_row(e, e_bar, nv + r, q_next[env])
+                        e_bar.u = B[env, nv + r]
+                        s.rows.clear_contacts(e, e_bar)
+                        s.evaluate_adjoint(e, e_bar)
+                        end_row(e, e_bar, A[env, nv + r])
+                    position_rows(e, A[env], B[env])
+                    row = 2 * nv
+                else:
+                    s.finish(e, q_next[env], qd_next[env])
+                    e.q = q[env]
+                    e.qd = qd[env]
+                    row = 0
+                    e_bar.u = B[env, 0]
+                    start_row(e, e_bar, 0, q_next[env])
 
     return jacobians

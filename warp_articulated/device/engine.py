@@ -175,31 +175,35 @@ class Engine:
         slots = max(self.sizes.contacts, 1)
         points, normals, impulses = (q.new_zeros(self.num_envs, slots, 3) for _ in range(3))
         depths, change = q.new_zeros(self.num_envs, slots), q.new_zeros(self.num_envs)
-        pairs = torch.zeros(self.num_envs, slots, dtype=torch.int32, device=q.device)
+        found = self._found(slots)
         counts = torch.zeros(self.num_envs, 4, dtype=torch.int32, device=q.device)
-        outputs = (points, normals, depths, impulses, pairs, counts, change)
-        self._run(make_contacts, params, q, qd, u, *outputs)
-        return outputs
+        self._run(make_contacts, params, q, qd, u, points, normals, depths, impulses, found, counts, change)
+        return points, normals, depths, impulses, found[..., 0].clone(), counts, change
 
     def contacts_adjoint(self, u, q, qd, params, outputs_bar, params_bar):
         bars = [torch.zeros_like(x) for x in (q, qd, u)]
-        self._run(make_contacts_adjoint, params, q, qd, u, *outputs_bar, *bars, params_bar)
+        found = self._found(outputs_bar[0].shape[1])
+        self._run(make_contacts_adjoint, params, q, qd, u, *outputs_bar, found, *bars, params_bar)
         return bars[2], bars[0], bars[1]
 
     def jacobians(self, u, q, qd, params):
         nv, nu = self.model.nv, self.model.nu
         A, B = q.new_zeros(self.num_envs, 2 * nv, 2 * nv), q.new_zeros(self.num_envs, 2 * nv, nu)
-        scratch = (torch.empty_like(q), torch.empty_like(qd))
+        scratch = (torch.empty_like(q), torch.empty_like(qd), torch.empty_like(q), torch.empty_like(qd))
         self._run(make_jacobians, params, q, qd, u, *scratch, A, B, self.types.ParamsBar())
         return A, B
 
     def diagnostics(self, u, qs, qds, params):
         steps = u.shape[0]
-        counts = torch.zeros(steps, self.num_envs, 3, dtype=torch.int32, device=u.device)
-        residual, margin, gap = (u.new_zeros(steps, self.num_envs) for _ in range(3))
+        counts = torch.zeros(steps, self.num_envs, 4, dtype=torch.int32, device=u.device)
+        numbers = [u.new_zeros(steps, self.num_envs) for _ in range(5)]
         if steps:
-            self._run(make_diagnostics, params, u, qs, qds, counts, residual, margin, gap)
-        return counts, residual, margin, gap
+            self._run(make_diagnostics, params, u, qs, qds, counts, *numbers)
+        return counts, *numbers
+
+    def _found(self, slots: int) -> torch.Tensor:
+        """Room for what names the contacts of a step: pair, feature, and the evaluation where it occurs first."""
+        return torch.zeros(self.num_envs, slots, 3, dtype=torch.int32, device=self.like.device)
 
     def _still(self, q):
         """Velocities of zero."""

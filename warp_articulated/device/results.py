@@ -29,9 +29,12 @@ class Diagnostics:
     contacts: torch.Tensor  # int, contacts that the step resolved
     joint_rows: torch.Tensor  # int, limits, saturated drives and dry friction among the solver's rows
     sweeps: torch.Tensor  # int, solver iterations made
+    impacts: torch.Tensor  # int, impacts that interrupted the step; 0 with contact_time="step", like the next two
     residual: torch.Tensor  # N s, largest change of an impulse in the last sweep
     margin: torch.Tensor  # smallest relative distance of an impulse, a drive or an impact from where its law switches
     gap: torch.Tensor  # m or rad, smallest distance of a pair from touching or parting, or of a joint from a limit
+    impact_time: torch.Tensor  # when the first impact happened, over dt; negative: before the step; inf: no impact
+    impact_speed: torch.Tensor  # of the slowest impact, over restitution_threshold; gradients grow as it falls; or inf
     fall: float  # m, |gravity| dt^2: distance covered in one step at the speed gained in one step of free fall
 
     def near_switch(self, margin: float = 1e-3, gap: float | None = None) -> torch.Tensor:
