@@ -26,7 +26,7 @@ def make_step(real, sizes: Sizes):
     Env, EnvBar = t.Env, t.EnvBar
     spatial = make_spatial(t)
     kinematics = make_kinematics(t, spatial)
-    gaps = make_gaps(t)
+    gaps = make_gaps(t, spatial)
     actuation = make_actuation(t, spatial, gaps)
     dynamics = make_dynamics(t, spatial)
     detection = make_detection(t, spatial, gaps, kinematics)

@@ -271,6 +271,7 @@ def make_types(real, sizes: Sizes):
         """One evaluation of a step that impacts interrupt (core/impacts.py)."""
 
         rest: real  # time that was left of the step at its start
+        press: real  # three times what the step adds to the rate of the gap that ends it, if that closes it
         pair: int  # what ended it, as in Mark
         feature: int
         num_marks: int

@@ -106,13 +106,20 @@ def make_detection(t, spatial, gaps, kinematics):
             if gaps.touches(z):
                 role = SURE
         elif z < real(MAX_REACH):
-            va = spatial.velocity_at(e.links[e.model.shape_link[e.model.pair_a[pair]]].v, p)
-            vb = spatial.velocity_at(e.links[e.model.shape_link[e.model.pair_b[pair]]].v, p - shift)
+            contact = Contact()
+            contact.link_a = e.model.shape_link[e.model.pair_a[pair]]
+            contact.link_b = e.model.shape_link[e.model.pair_b[pair]]
+            contact.p = p
+            contact.shift = -shift
+            contact.n = n
+            va = spatial.velocity_at(e.links[contact.link_a].v, p)
+            vb = spatial.velocity_at(e.links[contact.link_b].v, p - shift)
             rate = wp.dot(n, va - vb)
-            near = e.h * e.model.restitution_threshold
-            if z < near and gaps.slow(e, rate):
-                role = wp.where(gaps.touches(z), SURE, ROW)
-            elif z < near - e.h * rate:
+            drift = gaps.drift(e, contact)
+            slowest = wp.max(e.model.restitution_threshold, real(3.0) * drift)
+            if z < e.h * slowest and rate > -slowest:
+                role = wp.where(gaps.touches(z - e.h * drift), SURE, ROW)
+            elif z < e.h * (e.model.restitution_threshold - rate):
                 role = ASIDE
         return role
 

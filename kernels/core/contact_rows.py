@@ -72,7 +72,7 @@ def make_contact_rows(t, s, gaps, detection, path):
         b = velocity + acceleration * e.model.dt
         stays = bool(True)
         if wp.static(t.sizes.impacts > 0):
-            stays = e.roles[k] == SURE or gaps.slow(e, b[0])
+            stays = e.roles[k] == SURE or b[0] > -e.model.restitution_threshold
         b[0] = b[0] + contact_bias(e, contact, velocity[0])
         return b, stays
 

@@ -11,8 +11,8 @@ from ..types import exports
 TOUCH = {wp.float64: 1e-6, wp.float32: 4e-6}  # m or rad; an impact takes all gaps up to this along
 
 
-def make_gaps(t):
-    real, Env, EnvBar, at_impact = t.real, t.Env, t.EnvBar, t.at_impact
+def make_gaps(t, s):
+    real, vec3, Env, EnvBar, at_impact = t.real, t.vec3, t.Env, t.EnvBar, t.at_impact
     TOUCHING = wp.constant(real(TOUCH[real]))
     interrupts = t.sizes.impacts > 0
 
@@ -21,9 +21,20 @@ def make_gaps(t):
         return z <= TOUCHING
 
     @wp.func
-    def slow(e: wp.ref[Env], approach: real):
-        """Too slow for an impact."""
-        return approach > -e.model.restitution_threshold
+    def turning(e: wp.ref[Env], link: int, p: vec3):
+        """Acceleration of a point of a link when no joint accelerates, gravity apart."""
+        v = e.links[link].v
+        a = e.links[link].a - e.links[0].a
+        return s.velocity_at(a, p) + wp.cross(s.angular(v), s.velocity_at(v, p))
+
+    @wp.func
+    def drift(e: wp.ref[Env], contact: wp.ref[t.Contact]):
+        """What a step adds to the rate of the gap of a contact that is held.
+
+        A row holds the point of a turning link along the normal of the step's start: within a step it turns away.
+        """
+        turn = turning(e, contact.link_a, contact.p) - turning(e, contact.link_b, contact.p + contact.shift)
+        return e.h * wp.abs(wp.dot(contact.n, turn))
 
     @wp.func
     def marked(e: wp.ref[Env], pair: int, feature: int):
@@ -60,7 +71,7 @@ def make_gaps(t):
             if at_impact(e):
                 row = row or touches(gap)
             elif gap < e.h * e.model.restitution_threshold:
-                row = row or slow(e, sign * e.qd[dof])
+                row = row or sign * e.qd[dof] > -e.model.restitution_threshold
             if row:
                 side = int(sign)
         else:
@@ -71,12 +82,20 @@ def make_gaps(t):
         return side
 
     @wp.func
+    def bounce_above(e: wp.ref[Env]):
+        """Speed of approach below which nothing bounces; at an impact, also what would come back within six steps."""
+        speed = e.model.restitution_threshold
+        if at_impact(e):
+            speed = wp.max(speed, e.stages[e.stage - 1].press)
+        return speed
+
+    @wp.func
     def gap_bias(e: wp.ref[Env], z: real, approach: real, restitution: real):
         """What the rate of a gap must make up for: penetration or a bounce, which cfm does not soften; and the cfm."""
         push = e.params.erp[e.index] * z / e.model.dt
         bias = wp.where(push > -e.model.max_push_speed, push, -e.model.max_push_speed)
         cfm = e.params.cfm[e.index]
-        bounces = approach < -e.model.restitution_threshold
+        bounces = approach < -bounce_above(e)
         if at_impact(e):
             bias = wp.where(bounces, restitution * approach, real(0.0))
             cfm = real(0.0)
@@ -93,7 +112,7 @@ def make_gaps(t):
         """From the adjoint b of the bias: those of gap, approach and restitution, and 1 if cfm acts, 0 if not."""
         push = e.params.erp[e.index] * z / e.model.dt
         free = push > -e.model.max_push_speed
-        bounces = approach < -e.model.restitution_threshold
+        bounces = approach < -bounce_above(e)
         if wp.static(not interrupts):
             bounces = bounces and restitution * approach < wp.where(free, push, -e.model.max_push_speed)
         z_bar = real(0.0)
@@ -115,4 +134,4 @@ def make_gaps(t):
                 e_bar.params.erp[e.index] = e_bar.params.erp[e.index] + z / e.model.dt * b
         return z_bar, approach_bar, restitution_bar, soft
 
-    return exports(touches, slow, marked, limit_code, limit_gap, limit_side, gap_bias, gap_bias_adjoint)
+    return exports(touches, drift, marked, limit_code, limit_gap, limit_side, gap_bias, gap_bias_adjoint)

@@ -76,15 +76,22 @@ def make_impacts(t, s, gaps, integrate, rows):
                 e.hit_feature = gaps.limit_code(dof, sign)
 
     @wp.func
+    def limit_sign(e: wp.ref[Env]):
+        """Of the limit that ends the interval."""
+        return real(1 - 2 * (e.hit_feature % 2))
+
+    @wp.func
     def arrival(e: wp.ref[Env]):
         """Find the first gap that closes on the path of the interval, if any: tau and hit."""
         e.hit = NOTHING
         e.tau = e.rest
+        press = real(0.0)
         if e.stage < LAST:
             for k in range(e.num_contacts, e.num_near):
                 v, dv = normal_rates(e, e.contacts[k])
                 time = closes(e, e.contacts[k].z, v, dv)
                 if time < e.tau:
+                    press = -dv
                     e.tau = time
                     e.hit = k
                     e.hit_pair = e.contacts[k].pair
@@ -92,16 +99,20 @@ def make_impacts(t, s, gaps, integrate, rows):
             for n in range(e.model.num_limited):
                 limit_arrival(e, e.model.limited[n], real(1.0))
                 limit_arrival(e, e.model.limited[n], real(-1.0))
+            if e.hit == HIT_LIMIT:
+                press = -limit_sign(e) * e.dofs[e.hit_feature // 2].dqd
+        e.stages[e.stage].press = real(3.0) * press
 
     @wp.func
     def speed(e: wp.ref[Env]):
         """At which the gap closes that ends the interval."""
         end = (lead(e) + e.tau) / e.h
-        j = e.hit_feature // 2
-        v = real(1 - 2 * (e.hit_feature % 2)) * rate(e, wp.min(j, e.model.num_dofs - 1), end)
+        v = real(0.0)
         if e.hit >= 0:
             w, dw = normal_rates(e, e.contacts[e.hit])
             v = w + end * dw
+        else:
+            v = limit_sign(e) * rate(e, e.hit_feature // 2, end)
         return -v
 
     @wp.func
@@ -243,7 +254,7 @@ def make_impacts(t, s, gaps, integrate, rows):
     def limit_time_adjoint(e: wp.ref[Env], e_bar: wp.ref[EnvBar], gap_bar: real, mean: real):
         """The same for a joint's limit."""
         j = e.hit_feature // 2
-        sign = real(1 - 2 * (e.hit_feature % 2))
+        sign = limit_sign(e)
         along = sign * gap_bar * e.tau
         rows.joint.limit_gap_adjoint(e, e_bar, j, sign, gap_bar)
         e_bar.qd[j] = e_bar.qd[j] + along * mean

@@ -52,7 +52,7 @@ def make_joint_rows(t, gaps, actuation, path):
         rate = row.sign * e.qd[row.dof] + acceleration[0] * e.model.dt
         stays = bool(True)
         if wp.static(t.sizes.impacts > 0):
-            if row.kind == LIMIT and not t.at_impact(e) and not gaps.slow(e, rate):
+            if row.kind == LIMIT and not t.at_impact(e) and rate <= -e.model.restitution_threshold:
                 stays = gaps.touches(gaps.limit_gap(e, row.dof, row.sign))
                 stays = stays or gaps.marked(e, -1, gaps.limit_code(row.dof, row.sign))
         return rate + bias, stays

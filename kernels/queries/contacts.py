@@ -82,7 +82,8 @@ def make_contacts(real, sizes: Sizes):
                 counts[env, 3] = e.dropped
                 change[env] = e.change
             if wp.static(sizes.impacts > 0):
-                s.impacts.arrival(e)
+                if not t.at_impact(e):
+                    s.impacts.arrival(e)
             before = count
             count = list_contacts(e, found[env], count)
             for k in range(e.num_contacts):

@@ -29,7 +29,7 @@ class Diagnostics:
     contacts: torch.Tensor  # int, contacts that the step resolved
     joint_rows: torch.Tensor  # int, limits, saturated drives and dry friction among the solver's rows
     sweeps: torch.Tensor  # int, solver iterations made
-    impacts: torch.Tensor  # int, impacts that interrupted the step; 0 with contact_time="step", like the next two
+    impacts: torch.Tensor  # int, impacts that interrupted the step; 0 with contact_time="step"
     residual: torch.Tensor  # N s, largest change of an impulse in the last sweep
     margin: torch.Tensor  # smallest relative distance of an impulse, a drive or an impact from where its law switches
     gap: torch.Tensor  # m or rad, smallest distance of a pair from touching or parting, or of a joint from a limit
