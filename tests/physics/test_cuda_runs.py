@@ -31,9 +31,9 @@ LUCK, SINGLE = 10.0, 1e-5  # of float32: how much farther from float64 than the 
 SCENES = ("laikago_feet", "laikago", "ant", "panda_throw", "racecar", "boxes3", "machine")
 
 
-def simulator(scene: str, num_envs: int, dtype: str) -> wa.Simulator:
+def simulator(scene: str, num_envs: int, dtype: str, contact_time: str = "step") -> wa.Simulator:
     model = machine() if scene == "machine" else wa.load(scene)
-    return wa.Simulator(model, num_envs, device="cpu", dtype=dtype, threads=1)
+    return wa.Simulator(model, num_envs, device="cpu", dtype=dtype, threads=1, contact_time=contact_time)
 
 
 def pushed(sim: wa.Simulator, steps: int):
@@ -217,9 +217,11 @@ def device() -> Device:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("scene", SCENES)
-def test_every_kernel_agrees_with_the_cpu_in_float64(device, scene):
-    sim = simulator(scene, ENVS, "float64")
+@pytest.mark.parametrize(
+    ("scene", "contact_time"), [*((scene, "step") for scene in SCENES), ("laikago_feet", "impact"), ("ant", "impact")]
+)
+def test_every_kernel_agrees_with_the_cpu_in_float64(device, scene, contact_time):
+    sim = simulator(scene, ENVS, "float64", contact_time)
     on_cpu = everything(sim, scene, steps=50)
     device.binaries.clear()
     with emulated(device):
@@ -256,10 +258,10 @@ def test_every_kernel_agrees_with_the_cpu_in_float32(device, scene):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("num_envs", [8, 37])
-def test_bits_do_not_depend_on_the_launch(device, num_envs):
+@pytest.mark.parametrize(("num_envs", "contact_time"), [(8, "step"), (37, "step"), (37, "impact")])
+def test_bits_do_not_depend_on_the_launch(device, num_envs, contact_time):
     """Blocks, surplus threads, threads that take several environments, what memory held, where the frame begins."""
-    sim = simulator("laikago_feet", num_envs, "float32")
+    sim = simulator("laikago_feet", num_envs, "float32", contact_time)
     state = pushed(sim, 20)
 
     def states_and_gradients(**options):
