@@ -307,7 +307,9 @@ class Simulator:
         own = {name: value.detach() for name, value in self._own_params(params).items()}
         counts, *numbers = self._engine.diagnostics(u.detach(), qs.detach(), qds.detach(), own)
         fall = float(abs(self.model.gravity).max()) * self.dt**2
-        return Diagnostics(*counts.unbind(-1), *numbers, fall)
+        contacts, rows, sweeps, impacts = counts.unbind(-1)
+        residual, margin, gap, time, speed = numbers
+        return Diagnostics(contacts, rows, sweeps, impacts, residual, margin, gap, time, speed, fall)
 
     # -- checks of arguments
 
