@@ -3,6 +3,7 @@
     python benchmarks/gpu/gpu.py                          the first CUDA device; writes benchmarks/results/gpu.json
     python benchmarks/gpu/gpu.py --device cuda:1 --dtype float32 float64
     python benchmarks/gpu/gpu.py --device cpu --quick     whether it works, where there is no GPU; written to out/bench
+    python benchmarks/gpu/gpu.py --registers 128          with a cap; registers.py says what it costs
     python benchmarks/gpu/gpu.py --scenes humanoid.xml g1.xml    MJCF files of your own instead, see scenes.py
 
 Each control is new and random, and held for 10 steps of 1 ms. A step is one of these milliseconds of one environment.
@@ -26,6 +27,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # benchmarks/, whi
 import numpy as np
 import torch
 import warp as wp
+from warp_articulated.kernels.rollout import KERNEL
 
 import warp_articulated as wa
 from gpu import scenes
@@ -53,6 +55,8 @@ class Plan:
 
 BLOCK_HELP = """threads of a CUDA block (%(default)s); 32 spread a small batch over twice as many multiprocessors as 64,
 and hold as many environments at once"""
+REGISTERS_HELP = """cap of a thread's registers (default: none); 128 hold twice as many environments of the gradient's
+kernel at once, and spill more"""
 QUICK = Plan(ladder=(16, 64), controls=2, repetitions=1, only_toes=True)
 
 
@@ -132,6 +136,19 @@ def block_of(threads: int) -> Iterator[None]:
         yield
     finally:
         launch.BLOCK_DIM = before
+
+
+@contextmanager
+def registers_of(cap: int | None) -> Iterator[None]:
+    """Kernels that are first made within have at most so many registers on CUDA; None: no cap."""
+    before = dict(KERNEL)
+    if cap is not None:
+        KERNEL["cuda_max_registers"] = cap
+    try:
+        yield
+    finally:
+        KERNEL.clear()
+        KERNEL.update(before)
 
 
 def used_mb(device: wp.Device) -> float | None:
@@ -260,6 +277,7 @@ def main(arguments: list[str] | None = None) -> dict:
     parser.add_argument("--dtype", nargs="+", choices=("float32", "float64"), default=["float32"])
     parser.add_argument("--envs", nargs="+", type=int, help="instead of the ladder")
     parser.add_argument("--block", type=int, choices=(32, 64, 128, 256), default=launch.BLOCK_DIM, help=BLOCK_HELP)
+    parser.add_argument("--registers", type=int, metavar="N", help=REGISTERS_HELP)
     parser.add_argument("--self-collision", choices=("off", "on", "both"), default="both")
     parser.add_argument("--scenes", nargs="+", type=Path, metavar="XML", help="MJCF files to simulate instead")
     options = parser.parse_args(arguments)
@@ -275,8 +293,8 @@ def main(arguments: list[str] | None = None) -> dict:
         plan = replace(plan, ladder=tuple(options.envs)) if options.envs else plan
         kinds = {"off": [False], "on": [True], "both": [False, True]}[options.self_collision]
         results = reporting.begin(options) | {"device": describe(device), "dt": DT, "plan": asdict(plan)}
-        results["block"] = options.block
-        with block_of(options.block):
+        results |= {"block": options.block, "registers": options.registers}
+        with block_of(options.block), registers_of(options.registers):
             if options.scenes:
                 results["rows"] = list(scenes.rows(options.scenes, of_scenes(options), device, used_mb))
             else:

@@ -87,11 +87,12 @@ class Ptxas:
     path: str
     version: str  # such as 13.4.92
 
-    def assemble(self, ptx: Path, cubin: Path, arch: int) -> tuple[int, int]:
-        """Writes the cubin; returns bytes of spill stores and loads."""
+    def assemble(self, ptx: Path, cubin: Path, arch: int, cap: int | None = None) -> tuple[int, int]:
+        """Writes the cubin; returns bytes of spill stores and loads. cap: of the registers."""
         text = ptx.with_suffix(".stripped")
         text.write_bytes(ptx.read_bytes().rstrip(b"\0"))  # Warp writes the end of a C string, which ptxas refuses
         command = [self.path, "-v", f"-arch=sm_{arch}", str(text), "-o", str(cubin)]
+        command += [f"-maxrregcount={cap}"] if cap is not None else []
         done = subprocess.run(command, capture_output=True, text=True)
         text.unlink()
         if done.returncode != 0:

@@ -24,7 +24,7 @@ def make_pgs(t, s):
     single = real == wp.float32
     TINY = wp.constant(real(1e-12 if single else 1e-24))
     VANISHED = wp.constant(real(1e-9 if single else 1e-18))  # adjoints this much smaller than at the start are zero
-    NEGLIGIBLE = wp.constant(real(3e-8 if single else 1e-17))  # E this much smaller than b_bar x^T is zero
+    NEGLIGIBLE = wp.constant(real(1.2e-7 if single else 1e-17))  # E this much smaller than b_bar x^T is rounding
 
     @wp.func
     def inverse(a: real):

@@ -9,8 +9,11 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
+import warp as wp
+from warp_articulated.kernels.queries.poses import make_link_poses
+from warp_articulated.kernels.rollout import KERNEL
 
-from gpu import executed, gpu, gpu_resources, occupancy, roofline, scenes
+from gpu import executed, gpu, gpu_resources, occupancy, registers, roofline, scenes
 from gpu.occupancy import GPUS, best_block, resident_threads, resident_warps
 from lib import machine
 
@@ -160,6 +163,7 @@ def test_benchmark_runs_on_the_cpu(tmp_path, capsys):
     arguments = ["--device", "cpu", "--quick", "--self-collision", "off", "--envs", "8", "12", "--out", str(out)]
     gpu.main(arguments)
     found = json.loads(out.read_text("utf-8"))
+    assert found["block"] == 64 and found["registers"] is None
     assert [r["environments"] for r in found["rows"]] == [8, 12] and not found["device"]["cuda"]
     assert all("refused" not in r and r["forward_rate"] > 0 and r["memory_mb"] is None for r in found["rows"])
     assert "0 rows refused" in gpu.report(found)["summary"] and out.with_suffix(".png").exists()
@@ -220,6 +224,27 @@ def test_blocks_of_another_size(monkeypatch):
     with gpu.block_of(32):
         launch._load(SimpleNamespace(module=None), SimpleNamespace(is_cpu=False, is_cuda=True))
     assert loaded == [32] and usual == launch.BLOCK_DIM
+
+
+@pytest.mark.parametrize("cap", [None, 32])
+def test_kernels_with_a_cap_of_registers(cap, tmp_path):
+    usual = dict(KERNEL)
+    with gpu.registers_of(cap):
+        # a new one: the factory keeps those that it has made
+        kernel = make_link_poses.__wrapped__(wp.float32, gpu_resources.scene_sizes("pendulum1"))
+    assert usual == KERNEL
+    (cubin,) = wp.compile_aot_module(kernel.module, arch=[90], module_dir=tmp_path, use_ptx=False)
+    ((registers, _, _),) = gpu_resources.cubin_resources(cubin).values()
+    assert registers <= 32 if cap else registers > 32
+
+
+def test_report_of_caps_says_how_many_environments_fill_a_gpu():
+    row = {"kernel": "rollout", "arch": 90, "stack": 9000, "code": 9, "spill_stores": 4, "spill_loads": 8}
+    rows = [row | {"cap": None, "registers": 255}, row | {"cap": 128, "registers": 128}]
+    made = registers.report({"rows": rows, "ptxas": "13.4.92", "nvrtc_agrees": True})
+    assert "| rollout | sm_90 | none | 255 | 4 / 8 | 9,000 | 256 | H100 SXM | 33,792 |" in made["table"]
+    assert "| 128 | 128 | 4 / 8 | 9,000 | 512 | H100 SXM | 67,584 |" in made["table"]
+    assert "Computed, not measured" in made["notes"] and "the same registers" in made["notes"]
 
 
 BALL = """<mujoco><worldbody>
