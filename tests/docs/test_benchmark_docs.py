@@ -13,7 +13,9 @@ RESULTS = sorted((ROOT / "benchmarks" / "results").glob("*.json"))
 # What a measurement looks like in a sentence. Settings, such as a time step or a length of film, have other units.
 MEASURED = re.compile(r"\d[\d.,]*\s?(us|MB|GB|steps/s|times (?:faster|as|the|real|MuJoCo))\b")
 # whatever else runs does not change what they find; learning counts CPU time
-NO_TIMES = ("gradient_report", "scoreboard", "gpu_resources", "executed", "solver_exit", "transfer", "learning")
+NO_TIMES = (
+    "gradient_report", "scoreboard", "gpu_resources", "executed", "solver_exit", "transfer", "learning", "impact_landscape",
+)  # fmt: skip
 # files from before "load" was that of the moment: it was that of the last minute, in which another benchmark ran
 MINUTES = ("throughput", "render", "usd_export")
 MEASURED_PAGES = (
