@@ -1,6 +1,7 @@
 """A Panda arm throws a ball to a point in the air: optimises its torques with exact gradients, compared with CMA-ES.
 
     python examples/throw.py            # about a minute; curves, film and USD stage in out/throw
+    python examples/throw.py --contact-time impact --search descent   # plain gradient descent
     python examples/throw.py --quick    # a few seconds
 
 The 450 unknowns are the arm's seven torques and the fingers' two forces in each of the 50 controls of 10 ms. All start
@@ -10,11 +11,11 @@ the end, half a second after the start.
 
 from __future__ import annotations
 
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 
 import torch
-from toolbox import contest, options, write_motion, write_summary
+from toolbox import contest, motion_options, write_motion, write_summary
 
 import warp_articulated as wa
 
@@ -27,15 +28,16 @@ VIEW = wa.Camera(eye=(1.9, 1.5, 1.2), target=(0.1, 0.1, 0.55), fov=35.0)
 
 
 @cache
-def simulator(num_envs: int) -> wa.Simulator:
+def simulator(num_envs: int, contact_time: str = "step") -> wa.Simulator:
     return wa.Simulator(
-        wa.load("panda_throw"), num_envs=num_envs, dt=DT, substeps=SUBSTEPS, dtype="float64", device="cpu"
-    )
+        wa.load("panda_throw"), num_envs=num_envs, dt=DT, substeps=SUBSTEPS, dtype="float64", device="cpu",
+        contact_time=contact_time,
+    )  # fmt: skip
 
 
-def motion(x: torch.Tensor) -> torch.Tensor:
+def motion(x: torch.Tensor, contact_time: str = "step") -> torch.Tensor:
     """Positions (STEPS + 1, n, nq) under the torques x (n, STEPS * nu)."""
-    sim = simulator(len(x))
+    sim = simulator(len(x), contact_time)
     u = x.reshape(len(x), STEPS, sim.model.nu).transpose(0, 1).clone()
     fingers = [sim.model.drive_names.index(name) for name in ("left_finger", "right_finger")]
     u[RELEASE:, :, fingers] = u[RELEASE:, :, fingers] + OPEN
@@ -43,18 +45,20 @@ def motion(x: torch.Tensor) -> torch.Tensor:
     return qs
 
 
-def misses(x: torch.Tensor) -> torch.Tensor:
+def misses(x: torch.Tensor, contact_time: str = "step") -> torch.Tensor:
     """Vectors (n, 3) from the target to the final position of the ball, m."""
-    return motion(x)[-1, :, simulator(len(x)).model.joint_q("root")][:, :3] - TARGET
+    return motion(x, contact_time)[-1, :, simulator(len(x), contact_time).model.joint_q("root")][:, :3] - TARGET
 
 
 def main(arguments: list[str] | None = None) -> dict:
-    chosen = options(__doc__, iterations=20, more=25).parse_args(arguments)
+    chosen = motion_options(__doc__, iterations=20, more=25).parse_args(arguments)
     folder = chosen.out or Path("out/throw")
     folder.mkdir(parents=True, exist_ok=True)
-    start = torch.zeros(STEPS * simulator(1).model.nu, dtype=torch.float64)
-    found, summary = contest(misses, start, chosen, folder, goal=GOAL, sigma=2.0)
-    write_motion(folder, simulator(1).model, motion(found.best[None])[:, 0].detach(), DT * SUBSTEPS, camera=VIEW)
+    model, task = wa.load("panda_throw"), partial(misses, contact_time=chosen.contact_time)
+    start = torch.zeros(STEPS * model.nu, dtype=torch.float64)
+    found, summary = contest(task, start, chosen, folder, goal=GOAL, sigma=2.0)
+    qs = motion(found.best[None], chosen.contact_time)
+    write_motion(folder, model, qs[:, 0].detach(), DT * SUBSTEPS, camera=VIEW)
     return write_summary(folder, summary)
 
 

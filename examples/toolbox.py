@@ -1,7 +1,7 @@
-"""Shared by several examples: Gauss-Newton, CMA-ES on a batch, loss curves, and output files.
+"""Shared by several examples: Gauss-Newton, gradient descent, CMA-ES on a batch, loss curves, and output files.
 
 A task is a function `misses(x)`: x is (n, size), one candidate per row; the result (n, m) has the deviations of m
-quantities from their targets. The loss is the norm of a row. Both searches evaluate many candidates as a batch.
+quantities from their targets. The loss is the norm of a row. All searches evaluate many candidates as a batch.
 """
 
 from __future__ import annotations
@@ -21,6 +21,8 @@ from warp_articulated.progress import Bar
 
 Misses = Callable[[torch.Tensor], torch.Tensor]
 OURS = "Gauss-Newton"
+DESCENT = "gradient descent"
+SEARCHES = {"gauss-newton": OURS, "descent": DESCENT}  # names on the command line and in results
 
 
 @dataclass
@@ -85,6 +87,40 @@ def gauss_newton(misses: Misses, x: torch.Tensor, iterations: int, *, seed: int 
     return curve
 
 
+def gradient_descent(
+    misses: Misses, starts: torch.Tensor, iterations: int, *, step: float | torch.Tensor | None = None
+) -> list[Curve]:
+    """Plain gradient descent on half the squared loss, from each of the starts (n, size) by itself.
+
+    step: factor of the gradient, one or (n, 1). By default Polyak's, loss / |gradient|^2, for a loss whose lowest value
+    is known to be zero: there is nothing to tune.
+    """
+    x, curves = starts, [Curve() for _ in starts]
+    with Bar("descent") as bar:
+        for iteration in range(iterations + 1):
+            x = x.detach().requires_grad_()
+            distances = misses(x).norm(dim=1)
+            loss = 0.5 * distances**2
+            for curve, distance, row in zip(curves, distances.tolist(), x):
+                curve.add(distance, row)
+            if iteration == iterations:
+                break
+            (g,) = torch.autograd.grad(loss.sum(), x)
+            g = torch.nan_to_num(g, 0.0, 0.0, 0.0)  # the torques are useless if the simulation diverged
+            polyak = loss.detach()[:, None] / ((g * g).sum(dim=1, keepdim=True) + 1e-30)
+            x = x - (polyak if step is None else step) * g
+            bar(iteration + 1, iterations, f"loss {min(curve.losses[-1] for curve in curves):.2g}")
+    return curves
+
+
+def perturbed(start: torch.Tensor, count: int, sigma: float = 0.1) -> torch.Tensor:
+    """Starts (count, size) of descents: the first is `start`, the others have noise of N m or N added."""
+    chance = torch.Generator().manual_seed(0)
+    noise = sigma * torch.randn(count, start.numel(), generator=chance, dtype=start.dtype)
+    noise[0] = 0.0
+    return start + noise
+
+
 def _guesses(m: int, chance: torch.Generator, dtype: torch.dtype) -> torch.Tensor:
     """Random factors (GUESSES, m) of either sign, with sizes from 0.01 to 30."""
     sizes, signs = torch.rand(2, GUESSES, m, generator=chance, dtype=dtype)
@@ -126,29 +162,34 @@ def cma_es(
 def contest(
     misses: Misses, start: torch.Tensor, chosen: argparse.Namespace, folder: Path, *, goal: float, sigma: float
 ) -> tuple[Curve, dict]:
-    """Compare Gauss-Newton with CMA-ES, which gets `chosen.more` times the iterations; prints and plots both.
+    """Compare `chosen.search` with CMA-ES, which gets `chosen.more` times the iterations; prints and plots both.
+
+    Seeds of Gauss-Newton are for its random combinations, those of gradient descent for its starts after the first.
 
     Returns:
-        the first curve of Gauss-Newton, and a summary of all curves; losses are distances in m.
+        the first curve with gradients, and a summary of all curves; losses are distances in m.
     """
     gauss_newton(misses, start, 1)  # compiles kernels before the timing
-    more = 2 if chosen.quick else chosen.more
-    ours = [gauss_newton(misses, start, chosen.iterations, seed=seed) for seed in range(chosen.seeds)]
+    more, mine = 2 if chosen.quick else chosen.more, SEARCHES[chosen.search]
+    if mine == DESCENT:
+        ours = gradient_descent(misses, perturbed(start, chosen.seeds), chosen.iterations)
+    else:
+        ours = [gauss_newton(misses, start, chosen.iterations, seed=seed) for seed in range(chosen.seeds)]
     theirs = [cma_es(misses, start, more * chosen.iterations, sigma=sigma, seed=seed) for seed in range(chosen.seeds)]
-    draw_curves(folder / "curves.png", {OURS: ours, "CMA-ES": theirs}, "distance, m", goal)
+    draw_curves(folder / "curves.png", {mine: ours, "CMA-ES": theirs}, "distance, m", goal)
     same_time = [at_time(b, a.seconds[-1]) for a, b in zip(ours, theirs)]
     print(f"{1e3 * ours[0].losses[0]:.0f} mm from the target initially; {chosen.seeds} seeds:")
-    for name, runs in ((OURS, ours), ("CMA-ES", theirs)):
+    for name, runs in ((mine, ours), ("CMA-ES", theirs)):
         reached = [run.reached(goal) for run in runs]
         when = ", ".join("never" if k is None else str(k) for k in reached)
         print(
             f"{name}: below {1e3 * goal:g} mm after {when} iterations; {_range([run.losses[-1] for run in runs])} mm "
             f"after {len(runs[0].losses) - 1} iterations and {_mean([run.seconds[-1] for run in runs]):.1f} s."
         )
-    print(f"CMA-ES in the time of {OURS}: {_range(same_time)} mm.")
+    print(f"CMA-ES in the time of {mine}: {_range(same_time)} mm.")
     return ours[0], {
         "goal": goal,
-        "runs": {OURS: [as_dict(run, goal) for run in ours], "CMA-ES": [as_dict(run, goal) for run in theirs]},
+        "runs": {mine: [as_dict(run, goal) for run in ours], "CMA-ES": [as_dict(run, goal) for run in theirs]},
         "cma_same_time": same_time,
     }
 
@@ -187,6 +228,14 @@ def options(doc: str | None, iterations: int, *, seeds: int = 3, more: int | Non
         made.add_argument("--more", type=int, default=more, help="factor on the iterations for CMA-ES (%(default)s)")
     made.add_argument("--out", type=Path, help="folder for pictures, films and results; default: out/<example>")
     made.add_argument("--quick", action="store_true", help="a small version with fixed sizes that takes seconds")
+    return made
+
+
+def motion_options(doc: str | None, iterations: int, more: int) -> argparse.ArgumentParser:
+    """Parser of an example that `contest` solves."""
+    made = options(doc, iterations, more=more)
+    made.add_argument("--contact-time", choices=("step", "impact"), default="step", help="of Simulator (%(default)s)")
+    made.add_argument("--search", choices=SEARCHES, default="gauss-newton", help="search with gradients (%(default)s)")
     return made
 
 

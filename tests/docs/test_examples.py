@@ -59,6 +59,16 @@ def test_golf_swing_gets_closer_to_the_target(tmp_path):
     assert losses[-1] < 0.5 * losses[0]
 
 
+def test_golf_swing_is_found_by_plain_descent_if_impacts_interrupt_steps(tmp_path):
+    import golf
+
+    mode = ["--contact-time", "impact", "--search", "descent"]
+    found = golf.main(["--quick", "--seeds", "1", "--iterations", "10", *mode, "--out", str(tmp_path)])
+    assert files_of(tmp_path) == MOTION | {"curves.png"}
+    losses = found["runs"]["gradient descent"][0]["losses"]
+    assert losses[-1] < 0.4 * losses[0]  # with "step" none of them helps: the gradient points uphill
+
+
 def test_mpc_cost_decreases_with_every_iteration(tmp_path):
     import mpc
 
