@@ -65,7 +65,8 @@ def make_rollout(real, sizes: Sizes):
                     e.u = u[n / substeps, env]
                     s.begin(e)
                 s.evaluate(e)
-                lost += e.dropped
+                if e.stage == 0:
+                    lost += e.dropped
                 if s.integrate.diverges(e):
                     at = n / substeps
                 elif s.last(e):

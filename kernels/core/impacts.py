@@ -42,7 +42,7 @@ def make_impacts(t, s, gaps, integrate, rows):
         w = v + lead(e) / e.h * dv
         time = real(wp.inf)
         square = w * w - real(2.0) * z * dv / e.h
-        if square > real(0.0):
+        if square > real(0.0) and z < real(wp.inf):  # a joint without a limit on this side
             both = wp.sqrt(square) - w
             if both > real(0.0) and (z > real(0.0) or w < real(0.0)):
                 time = wp.max(real(2.0) * z / both, -e.h)
@@ -182,6 +182,15 @@ def make_impacts(t, s, gaps, integrate, rows):
                 more = True
         return more
 
+    @wp.func
+    def settles(e: wp.ref[Env], j: int):
+        """True for a joint whose rate after an impact is stopped by more than half within the step.
+
+        Dry friction or a stiff drive does that in a time that the step does not resolve. On the path its displacement
+        would depend on when the impact happens; it takes the new rate throughout instead.
+        """
+        return e.model.dof_q[j] >= 0 and e.qd[j] * e.dofs[j].dqd < real(-0.5) * e.qd[j] * e.qd[j]
+
     @stage
     def finish(e: wp.ref[Env], q_next: wp.array(dtype=real), qd_next: wp.array(dtype=real)):
         """The next state, once nothing interrupts the step; q_next may be q, and qd_next qd."""
@@ -191,6 +200,8 @@ def make_impacts(t, s, gaps, integrate, rows):
             share = e.rest / e.h
             integrate.move(e, q_next, e.rest, real(0.5) * share)
             for j in range(e.model.num_dofs):
+                if settles(e, j):
+                    q_next[e.model.dof_q[j]] = e.q[e.model.dof_q[j]] + e.rest * rate(e, j, real(1.0))
                 qd_next[j] = rate(e, j, share - real(0.5))
         e.stage = 0
 
@@ -212,18 +223,17 @@ def make_impacts(t, s, gaps, integrate, rows):
             e.num_marks = e.stages[e.stage].num_marks
 
     @wp.func
-    def share_out(e: wp.ref[Env], e_bar: wp.ref[EnvBar], time: real, mean: real, end: real):
-        """Adjoints of displacement (extra) and rates at the end (qd), to the change D (qd) and to the start (extra).
+    def share_out(e_bar: wp.ref[EnvBar], j: int, time: real, mean: real, end: real):
+        """Adjoints of displacement (extra) and rate at the end (qd) of a dof, to D (qd) and to the start (extra).
 
-        The displacement is time (v + mean D), the rates are v + end D. evaluate_adjoint takes D's adjoint for that of
+        The displacement is time (v + mean D), the rate is v + end D. evaluate_adjoint takes D's adjoint for that of
         v + D, and so counts it for v too.
         """
-        for j in range(e.model.num_dofs):
-            d_bar = e_bar.extra[j]
-            v_bar = e_bar.qd[j]
-            change_bar = time * mean * d_bar + end * v_bar
-            e_bar.extra[j] = time * d_bar + v_bar - change_bar
-            e_bar.qd[j] = change_bar
+        d_bar = e_bar.extra[j]
+        v_bar = e_bar.qd[j]
+        change_bar = time * mean * d_bar + end * v_bar
+        e_bar.extra[j] = time * d_bar + v_bar - change_bar
+        e_bar.qd[j] = change_bar
 
     @wp.func
     def end_adjoint(e: wp.ref[Env], e_bar: wp.ref[EnvBar]):
@@ -232,9 +242,16 @@ def make_impacts(t, s, gaps, integrate, rows):
         integrate.move_adjoint(e, e_bar, e.rest, real(0.5) * share)
         rest_bar = e_bar.duration
         for j in range(e.model.num_dofs):
-            rest_bar += e_bar.extra[j] * rate(e, j, share) + e_bar.qd[j] * e.dofs[j].dqd / e.h
+            d_bar = e_bar.extra[j]
+            v_bar = e_bar.qd[j]
+            along = share  # of D, in what the displacement grows by with the time
+            mean = real(0.5) * share
+            if settles(e, j):
+                along = real(1.0)
+                mean = real(1.0)
+            rest_bar += d_bar * rate(e, j, along) + v_bar * e.dofs[j].dqd / e.h
+            share_out(e_bar, j, e.rest, mean, share - real(0.5))
         e_bar.rest = rest_bar
-        share_out(e, e_bar, e.rest, real(0.5) * share, share - real(0.5))
 
     @wp.func
     def contact_time_adjoint(e: wp.ref[Env], e_bar: wp.ref[EnvBar], gap_bar: real, mean: real):
@@ -269,7 +286,7 @@ def make_impacts(t, s, gaps, integrate, rows):
         tau_bar = e_bar.duration - e_bar.rest
         for j in range(e.model.num_dofs):
             tau_bar += e_bar.extra[j] * rate(e, j, end) + e_bar.qd[j] * e.dofs[j].dqd / e.h
-        share_out(e, e_bar, e.tau, mean, end)
+            share_out(e_bar, j, e.tau, mean, end)
         gap_bar = tau_bar / wp.max(speed(e), GRAZING * e.model.restitution_threshold)
         if e.tau <= -e.h:
             gap_bar = real(0.0)
