@@ -48,7 +48,7 @@ def make_rollout(real, sizes: Sizes):
         """
         env = first + wp.tid()
         e = t.Env()
-        while False:  # only declares, see types.py
+        while False:  # only declares, see env.py
             memory = t.Memory()
         t.enter(e, wp.address_of(memory), model, params, env)
         at = int(-1)
@@ -119,7 +119,7 @@ def make_rollout_adjoint(real, sizes: Sizes):
         env = first + wp.tid()
         e = t.Env()
         e_bar = t.EnvBar()
-        while False:  # only declares, see types.py
+        while False:  # only declares, see env.py
             memory = t.MemoryBar()
         t.enter(e, wp.address_of(memory), model, params, env)
         t.enter_bar(e, e_bar, wp.address_of(memory), params_bar)

@@ -1,4 +1,4 @@
-"""One step and its adjoint as sequences of stages: read this first. All stages work on one Env (types.py)."""
+"""One step and its adjoint as sequences of stages: read this first. All stages work on one Env (env.py)."""
 
 from functools import cache
 
@@ -16,7 +16,8 @@ from .core.motion import make_motion
 from .core.pgs import make_pgs
 from .core.rows import make_rows
 from .core.spatial import make_spatial
-from .types import Sizes, exports, make_types, stage
+from .env import make_types
+from .types import Sizes, exports, stage
 
 
 @cache
@@ -146,7 +147,7 @@ def make_step(real, sizes: Sizes):
         return done
 
     return exports(
-        evaluate, evaluate_adjoint, begin, last, finish, step_adjoint, turns, reversed, reverse, t=t, spatial=spatial, kinematics=kinematics, actuation=actuation,
-        dynamics=dynamics, detection=detection, rows=rows, delassus=delassus, pgs=pgs, integrate=integrate,
-        motion=motion, gaps=gaps, impacts=impacts,
+        evaluate, evaluate_adjoint, begin, last, finish, step_adjoint, turns, reversed, reverse, t=t, spatial=spatial,
+        kinematics=kinematics, actuation=actuation, dynamics=dynamics, detection=detection, rows=rows,
+        delassus=delassus, pgs=pgs, integrate=integrate, motion=motion, gaps=gaps, impacts=impacts,
     )  # fmt: skip

@@ -115,7 +115,7 @@ def make_integrate(t, kinematics):
 
     @stage
     def move_adjoint(e: wp.ref[Env], e_bar: wp.ref[EnvBar], t: real, share: real):
-        """Of `move`: e_bar.q comes in as adjoint of q_next and leaves as that of q; e_bar.extra: of the displacement."""
+        """Of `move`: e_bar.q comes in as adjoint of q_next and leaves as that of q; extra: that of the displacement."""
         for i in range(1, e.model.num_links):
             j = e.model.v_start[i]
             k = e.model.q_start[i]

@@ -94,6 +94,8 @@ def make_kinematics(t, s):
         e.links[0].r = vec3()
         e.links[0].v = vec6()
         e.links[0].a = spatial(vec3(), -e.params.gravity[e.index])
+        if t.at_impact(e):
+            e.links[0].a = vec6()
         e.links[0].dv = vec6()
         for i in range(1, e.model.num_links):
             if e.model.joint_type[i] == FREE:

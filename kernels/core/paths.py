@@ -6,7 +6,7 @@ u = S.f on every dof between the link and the world. With w the up pass of any r
     A_kl             = sum over the common part of two paths   u_k Dinv u_l
     up pass of J^T x = u x on the dofs
 so nothing here needs a down pass. The six dofs of a free root are in Root or JointRoot, the others in Paths or
-JointPaths (types.py). Contacts also keep u times Dinv, which the Delassus matrix needs most.
+JointPaths (env.py). Contacts also keep u times Dinv, which the Delassus matrix needs most.
 """
 
 import warp as wp

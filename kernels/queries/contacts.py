@@ -65,7 +65,7 @@ def make_contacts(real, sizes: Sizes):
         """All in world axes; impulses come in as zeros."""
         env = first + wp.tid()
         e = t.Env()
-        while False:  # only declares, see types.py
+        while False:  # only declares, see env.py
             memory = t.Memory()
         t.enter(e, wp.address_of(memory), model, params, env)
         e.q = q[env]
@@ -164,7 +164,7 @@ def make_contacts_adjoint(real, sizes: Sizes):
         env = first + wp.tid()
         e = t.Env()
         e_bar = t.EnvBar()
-        while False:  # only declares, see types.py
+        while False:  # only declares, see env.py
             memory = t.MemoryBar()
         t.enter(e, wp.address_of(memory), model, params, env)
         t.enter_bar(e, e_bar, wp.address_of(memory), params_bar)

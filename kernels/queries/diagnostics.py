@@ -99,7 +99,7 @@ def make_diagnostics(real, sizes: Sizes):
     ):  # fmt: skip
         env = first + wp.tid()
         e = t.Env()
-        while False:  # only declares, see types.py
+        while False:  # only declares, see env.py
             memory = t.Memory()
         t.enter(e, wp.address_of(memory), model, params, env)
         for n in range(u.shape[0]):

@@ -37,7 +37,7 @@ def make_forward_dynamics(real, sizes: Sizes):
     ):  # fmt: skip
         env = first + wp.tid()
         e = t.Env()
-        while False:  # only declares, see types.py
+        while False:  # only declares, see env.py
             memory = t.Memory()
         t.enter(e, wp.address_of(memory), model, params, env)
         e.q = q[env]
@@ -64,7 +64,7 @@ def make_forward_dynamics_adjoint(real, sizes: Sizes):
         env = first + wp.tid()
         e = t.Env()
         e_bar = t.EnvBar()
-        while False:  # only declares, see types.py
+        while False:  # only declares, see env.py
             memory = t.MemoryBar()
         t.enter(e, wp.address_of(memory), model, params, env)
         t.enter_bar(e, e_bar, wp.address_of(memory), params_bar)
@@ -101,7 +101,7 @@ def make_mass_matrix(real, sizes: Sizes):
         """Composite-rigid-body algorithm (Featherstone, chapter 6); M comes in as zeros, armature is added."""
         env = first + wp.tid()
         e = t.Env()
-        while False:  # only declares, see types.py
+        while False:  # only declares, see env.py
             memory = t.Memory()
         t.enter(e, wp.address_of(memory), model, params, env)
         e.q = q[env]

@@ -157,7 +157,7 @@ def make_jacobians(real, sizes: Sizes):
         env = first + wp.tid()
         e = t.Env()
         e_bar = t.EnvBar()
-        while False:  # only declares, see types.py
+        while False:  # only declares, see env.py
             memory = t.MemoryBar()
         t.enter(e, wp.address_of(memory), model, params, env)
         t.enter_bar(e, e_bar, wp.address_of(memory), params_bar)

@@ -23,7 +23,7 @@ def make_link_poses(real, sizes: Sizes):
         """Position and quaternion of every link's frame of the file, in the world."""
         env = first + wp.tid()
         e = t.Env()
-        while False:  # only declares, see types.py
+        while False:  # only declares, see env.py
             memory = t.Memory()
         t.enter(e, wp.address_of(memory), model, params, env)
         e.q = q[env]
@@ -56,7 +56,7 @@ def make_link_poses_adjoint(real, sizes: Sizes):
         env = first + wp.tid()
         e = t.Env()
         e_bar = t.EnvBar()
-        while False:  # only declares, see types.py
+        while False:  # only declares, see env.py
             memory = t.MemoryBar()
         t.enter(e, wp.address_of(memory), model, params, env)
         t.enter_bar(e, e_bar, wp.address_of(memory), params_bar)

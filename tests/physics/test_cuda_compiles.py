@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 import warp as wp
+from warp_articulated.kernels.env import make_types
 from warp_articulated.kernels.queries.contacts import make_contacts_adjoint
 from warp_articulated.kernels.queries.diagnostics import make_diagnostics
 from warp_articulated.kernels.queries.jacobians import make_jacobians
 from warp_articulated.kernels.rollout import make_rollout, make_rollout_adjoint
-from warp_articulated.kernels.types import make_types
 
 import warp_articulated as wa
 from gpu.gpu_resources import (

@@ -104,6 +104,8 @@ def add_simulator(command: argparse.ArgumentParser) -> None:
     add("--device", default=None, help=DEVICE_HELP)
     add("--dtype", choices=("float32", "float64"), default="float32", help="precision (%(default)s)")
     add("--iterations", type=count, default=50, help="maximum sweeps of the contact solver (%(default)s)")
+    times = ("step", "impact")
+    add("--contact-time", choices=times, default="step", help="whether impacts interrupt a step (%(default)s)")
     add("--tolerance", type=number, help="impulse change in N s at which the solver stops (default: rounding)")
     add("--max-contacts", type=count, help=CONTACTS_HELP)
     add("--threads", type=count, default=None, help=THREADS_HELP)
@@ -155,6 +157,7 @@ def make_simulator(options: argparse.Namespace, model: Model) -> Simulator:
         dtype=options.dtype,
         dt=options.dt,
         iterations=options.iterations,
+        contact_time=options.contact_time,
         tolerance=options.tolerance,
         max_contacts=options.max_contacts,
         threads=options.threads,

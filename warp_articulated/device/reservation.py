@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING
 
 import warp as wp
 
+from ..kernels.env import make_types
 from ..kernels.rollout import make_rollout, make_rollout_adjoint
-from ..kernels.types import Sizes, make_types
+from ..kernels.types import Sizes
 from .cubin import stack_of
 from .gpus import GB, Gpu, described, free_memory
 from .topology import default_contacts, sizes_of
