@@ -1,14 +1,14 @@
 """Motions with impacts and their derivatives, event-driven: the truth that gradients through impacts are compared with.
 
-Needs numpy and scipy only and nothing of the simulator: mass matrices and forces are derived by hand (Newton and Euler,
-Lagrange). Between impacts the equations of motion are integrated to 1e-12, or are closed forms; at an impact, found as a
-root of the gap, the velocity jumps. Derivatives are those of the closed forms (complex step), or extrapolated central
-differences. A difference is refused if the order of the impacts, or stick and slip, change within it.
+Needs numpy and scipy only and nothing of the simulator: mass matrices and forces follow from Newton, Euler and
+Lagrange. Between impacts the equations of motion are integrated to 1e-12, or are closed forms. At an impact, found as
+a root of the gap, the velocity jumps. Derivatives are those of the closed forms (complex step), or extrapolated
+central differences. A difference is refused if the order of the impacts, or stick and slip, change within it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -63,9 +63,11 @@ def line(x: Inputs, span: float) -> np.ndarray:
     return np.concatenate([meet + after * (span - time), after])
 
 
-def complex_step(motion: Callable[[Inputs, float], np.ndarray], x: Inputs, span: float) -> np.ndarray:
-    """(outputs, inputs): derivatives of a closed form, exact to rounding."""
-    return np.stack([np.imag(motion(x | {name: x[name] + 1e-30j}, span)) / 1e-30 for name in x], 1)
+def complex_step(
+    motion: Callable[[Inputs, float], np.ndarray], x: Inputs, span: float, names: Sequence[str]
+) -> np.ndarray:
+    """(outputs, names): derivatives of a closed form by some of its inputs, exact to rounding."""
+    return np.stack([np.imag(motion(x | {name: x[name] + 1e-30j}, span)) / 1e-30 for name in names], 1)
 
 
 # -- impacts
@@ -102,7 +104,7 @@ def impact(mass: np.ndarray, rows: np.ndarray, v: np.ndarray, e: float, mu: floa
             _, d, slip = slipping(angle)
             return d[0] * slip[1] - d[1] * slip[0]
 
-        angles = np.linspace(0, 2 * np.pi, 73)
+        angles = 0.1 + np.linspace(0, 2 * np.pi, 73)  # no motion in a plane has its root on the grid
         sides = [across(angle) for angle in angles]
         pairs = [k for k in range(72) if sides[k] * sides[k + 1] < 0]
         found = [slipping(brentq(across, angles[k], angles[k + 1], xtol=1e-15, rtol=1e-15)) for k in pairs]
@@ -190,8 +192,8 @@ class Motion:
 class FreeBody(Motion):
     """A rigid body with balls (radius 0: corners) fixed to it, above a plane through the origin.
 
-    q: position of its com, quaternion xyzw; v: velocity, angular velocity in world axes. Inputs: x y z, rx ry rz (a turn
-    of the first orientation in world axes), vx vy vz, wx wy wz, e, mu, g, and the scales m and I of mass and inertia.
+    q: position of its com, quaternion xyzw; v: velocity, angular velocity in world axes. Inputs: x y z, rx ry rz (turns
+    the first orientation, in world axes), vx vy vz, wx wy wz, e, mu, g, and the scales m and I of mass and inertia.
     """
 
     points: np.ndarray  # (n, 3), in the body's axes
@@ -227,7 +229,7 @@ class FreeBody(Motion):
 
     def rows(self, q, contact, x):
         arm = matrix(q[3:]) @ self.points[contact] - self.radius * self.normal
-        side = np.cross(self.normal, [0.36, 0.48, 0.8])
+        side = np.cross(self.normal, [0.36, 0.48, 0.8])  # any
         side = side / np.linalg.norm(side)
         axes = np.stack([self.normal, side, np.cross(self.normal, side)])
         return np.concatenate([axes, np.cross(arm, axes)], 1)
@@ -363,16 +365,16 @@ def tangent(end: np.ndarray, reference: np.ndarray, quaternions: tuple[int, ...]
 
 
 def differences(
-    motion: Motion, x: Inputs, span: float, quaternions: tuple[int, ...] = (), delta: float = 4e-4
+    motion: Motion, x: Inputs, span: float, names: Sequence[str], quaternions: tuple[int, ...] = (), delta: float = 4e-4
 ) -> tuple[np.ndarray, np.ndarray, list[Hit], float]:
-    """Last state, its derivatives (outputs, inputs), the impacts, and an estimate of the derivatives' error.
+    """Last state, its derivatives (outputs, names), the impacts, and an estimate of the derivatives' error.
 
     Central differences with three steps, extrapolated. Raises ValueError if a difference crosses a switch.
     """
     end, hits = motion.run(x, span)
     order = [(hit.contact, hit.kind) for hit in hits]
     columns, doubts = [], [0.0]
-    for name in x:
+    for name in names:
 
         def moved(step, name=name):
             other, others = motion.run(x | {name: x[name] + step}, span)
