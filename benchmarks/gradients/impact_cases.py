@@ -331,7 +331,7 @@ def case(name: str) -> Case:
 
 
 def simulator(mode: str, num_envs: int, dt: float, dtype: str = "float64") -> wa.Simulator:
-    options = {"max_push_speed": 1e3, "validate": False, "iterations": 200}
+    options = {"max_push_speed": 1e3, "validate": False}
     return wa.Simulator(room(), num_envs, device="cpu", dtype=dtype, dt=dt, contact_time=mode, **options)
 
 
