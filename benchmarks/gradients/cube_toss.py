@@ -100,7 +100,7 @@ def rigid(e: float) -> tuple[float, float, int] | None:
 
 def toss(mode: str, dt: float, e: float) -> dict[str, float]:
     """y (m), its gradient by the vertical speed (s) and central differences, all of the same program in float64."""
-    options = {"restitution_threshold": max(0.05, 3 * GRAVITY * dt)}
+    options = {"restitution_threshold": max(0.05, 3 * GRAVITY * dt), "iterations": 500}
     sim = wa.Simulator(room(), 3, device="cpu", dtype="float64", dt=dt, contact_time=mode, **options)
     steps = round(SPAN / dt)
     q, qd = sim.initial_state()

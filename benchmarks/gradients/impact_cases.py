@@ -77,7 +77,7 @@ def room() -> Model:
         free("box", 1.0, INERTIA["box"]),
         Body("arm", WORLD, "arm", com=-z, **hinge),
         Body("fore", 8, "fore", pos=-z, com=-0.8 * z, **hinge),
-        Body("knee", WORLD, "knee", com=-z, lower=-0.2, **hinge),
+        Body("knee", WORLD, "knee", com=-z, lower=-0.2, upper=2.0, **hinge),
         free("rod", 1.0, INERTIA["rod"]),
         Body("slider", WORLD, "slider", q0=np.array([1.0]), **rail),
         free("cube", CUBE["mass"], CUBE["inertia"] * np.ones(3)),

@@ -9,6 +9,7 @@ from functools import cache
 
 import numpy as np
 import pytest
+import torch
 
 from gradients import cube_toss, event_truth, impact_cases, impacts
 from gradients.event_truth import FreeBody, Hit
@@ -150,14 +151,39 @@ def test_energy_and_slopes_of_many_bounces_are_right():
     assert fine < 6.5e-4 and coarse < 1.3e-3
 
 
+def test_limits_without_a_second_side_are_impacts_too():
+    limit = case("joint limit, e = 0.4")
+    sim = impact_cases.simulator("impact", 2, limit.span / 200)
+    x = torch.tensor(list(limit.inputs.values()), dtype=sim.dtype).repeat(2, 1)
+    q, qd, u, params = impact_cases.start(limit, sim, x)
+    params["upper"] = sim.params["upper"].clone()
+    params["upper"][1] = torch.inf
+    qs, qds = sim.rollout(q, qd, u.expand(200, -1, -1), params=params)
+    for states in (qs, qds):
+        assert torch.equal(states[:, 0], states[:, 1])
+
+
+def test_an_edge_that_lands_flat_stays_parallel_to_the_floor():
+    """Both corners of the edge of a turning cube arrive at once, up to the curvature of their paths."""
+    sim = impact_cases.simulator("impact", 1, 1e-3)
+    (q, qd), place, rates = sim.initial_state(), sim.model.joint_q("cube").start, sim.model.joint_v("cube").start
+    q[0, place : place + 7] = torch.tensor([0.0, 0.0, 0.2, *cube_toss.TURN])
+    qd[0, rates + 2], qd[0, rates + 3] = -2.0, 8.0
+    _, qds = sim.rollout(q, qd, sim.initial_control().expand(90, -1, -1))
+    assert qds[-1, 0, rates + 2] > 0.5  # it has bounced
+    # what 50 sweeps leave is 1e-3 rad/s; one corner before the other is 5 rad/s
+    assert qds[:, 0, rates + 4 : rates + 6].abs().max() < 0.05
+
+
 # -- the report
 
 
-def test_order_is_that_of_the_finer_half_and_none_where_there_is_no_error():
-    assert impacts.order([50, 100, 200, 400], [9.0, 9.0, 0.2, 0.1]) == pytest.approx(1.0)
+def test_order_is_a_slope_and_none_where_there_is_no_error():
     assert impacts.order([50, 100, 200], [0.4, 0.2, 0.1]) == pytest.approx(1.0)
     assert impacts.order([50, 100, 200], [1e-12, 1e-12, 1e-12]) is None
     assert impacts.order([50, 100, 200], [1.0, np.inf, 1.0]) is None
+    fit = impacts.finer(impact_cases.case("wall"))
+    assert (fit[0], fit[4], fit[-1], len(fit)) == (200, 400, 1600, 13)
 
 
 def test_report_of_a_few_cases_is_written(tmp_path, capsys):
