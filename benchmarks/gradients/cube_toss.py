@@ -23,7 +23,7 @@ from gradients.event_truth import FreeBody
 from gradients.impact_cases import CUBE, PAIRS, room
 
 GRAVITY, SPEED, SPAN = 2.0, -2.0, 1.0  # m/s^2, m/s, s
-DIFFERENCE = 1e-2  # m/s
+DIFFERENCES = (1e-2, 1e-3)  # m/s: the published one, and one that sees less of the motion's curvature
 RESTITUTION = (0.15, 0.3, 0.5)
 STEPS = (1e-2, 3e-3, 1e-3, 3e-4, 1e-4)  # s
 TURN = Rotation.from_euler("x", 60, degrees=True).as_quat()
@@ -76,8 +76,8 @@ def spring_restitution() -> float:
 
 
 @cache
-def rigid(e: float) -> tuple[float, float, int] | None:
-    """y after 1 s, its derivative and the number of impacts of a rigid cube; None if it comes to rest before.
+def rigid(e: float) -> dict[str, float] | None:
+    """y after 1 s, its derivative, differences and the number of impacts; None if the cube comes to rest before.
 
     The motion stays in a plane, so an edge counts as one contact in its middle.
     """
@@ -94,20 +94,21 @@ def rigid(e: float) -> tuple[float, float, int] | None:
         y, impacts = end(SPEED)
     except ValueError:  # contacts that persist have no impacts
         return None
-    near, far = ((end(SPEED + d)[0] - end(SPEED - d)[0]) / (2 * d) for d in (1e-4, 2e-4))
-    return y, (4 * near - far) / 3, impacts
+    wide, narrow, far, near = ((end(SPEED + d)[0] - end(SPEED - d)[0]) / (2 * d) for d in (*DIFFERENCES, 2e-4, 1e-4))
+    return {"y": y, "gradient": (4 * near - far) / 3, "wide": wide, "narrow": narrow, "impacts": impacts}
 
 
 def toss(mode: str, dt: float, e: float) -> dict[str, float]:
     """y (m), its gradient by the vertical speed (s) and central differences, all of the same program in float64."""
-    options = {"restitution_threshold": max(0.05, 3 * GRAVITY * dt), "iterations": 500}
-    sim = wa.Simulator(room(), 3, device="cpu", dtype="float64", dt=dt, contact_time=mode, **options)
+    options = {"restitution_threshold": max(0.05, 3 * GRAVITY * dt), "iterations": 500}  # both corners of an edge alike
+    sim = wa.Simulator(room(), 5, device="cpu", dtype="float64", dt=dt, contact_time=mode, **options)
     steps = round(SPAN / dt)
     q, qd = sim.initial_state()
     place, rates = sim.model.joint_q("cube").start, sim.model.joint_v("cube").start
     q[:, place : place + 7] = torch.tensor([0.0, 0.0, 0.2, *TURN])
     qd[:, rates + 1] = -0.1
-    speeds = torch.tensor([0.0, DIFFERENCE, -DIFFERENCE], dtype=torch.float64).add(SPEED).requires_grad_()
+    aside = [0.0, *(side * d for d in DIFFERENCES for side in (1, -1))]
+    speeds = torch.tensor(aside, dtype=torch.float64).add(SPEED).requires_grad_()
     qd[:, rates + 2] = speeds
     restitution = sim.params["restitution"].clone()
     restitution[:, PAIRS.index("cube")] = e
@@ -116,7 +117,6 @@ def toss(mode: str, dt: float, e: float) -> dict[str, float]:
     qs, _ = sim.rollout(q, qd, u, params=params, checkpoint_every="sqrt")
     y = qs[-1, :, place + 1]
     gradient = torch.autograd.grad(y[0], speeds)[0][0]
-    return {
-        "dt": dt, "e": e, "y": float(y[0].detach()), "gradient": float(gradient),
-        "differences": float((y[1] - y[2]).detach() / (2 * DIFFERENCE)),
-    }  # fmt: skip
+    ends = y.detach().tolist()
+    wide, narrow = ((ends[k] - ends[k + 1]) / (2 * d) for k, d in zip((1, 3), DIFFERENCES))
+    return {"dt": dt, "e": e, "y": ends[0], "gradient": float(gradient), "wide": wide, "narrow": narrow}

@@ -101,8 +101,9 @@ def test_differences_across_a_switch_are_refused():
 
 def test_rigid_cube_of_the_toss_has_a_derivative_only_if_it_does_not_come_to_rest():
     assert cube_toss.rigid(0.15) is None
-    y, slope, impacts_seen = cube_toss.rigid(0.5)
-    assert (round(y, 4), round(slope, 4), impacts_seen) == (-0.6068, 0.6755, 2)
+    found = cube_toss.rigid(0.5)
+    assert [round(found[name], 4) for name in ("y", "gradient", "impacts")] == [-0.6068, 0.6755, 2]
+    assert found["narrow"] == pytest.approx(found["gradient"], rel=1e-4)
 
 
 # -- the simulator
@@ -182,8 +183,8 @@ def test_order_is_a_slope_and_none_where_there_is_no_error():
     assert impacts.order([50, 100, 200], [0.4, 0.2, 0.1]) == pytest.approx(1.0)
     assert impacts.order([50, 100, 200], [1e-12, 1e-12, 1e-12]) is None
     assert impacts.order([50, 100, 200], [1.0, np.inf, 1.0]) is None
-    fit = impacts.finer(impact_cases.case("wall"))
-    assert (fit[0], fit[4], fit[-1], len(fit)) == (200, 400, 1600, 13)
+    sizes = impacts.dense(impact_cases.case("wall"))
+    assert (sizes[0], sizes[8], sizes[-1], len(sizes)) == (50, 100, 1600, 41)
 
 
 def test_report_of_a_few_cases_is_written(tmp_path, capsys):
