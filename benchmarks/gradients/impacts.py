@@ -110,9 +110,8 @@ def overview(results: dict) -> str:
         old, new = (case["modes"][mode] for mode in MODES)
         impacts = "closed form" if case["closed"] else str(len(case["impacts"]))
         lines.append([
-            name, impacts, shown(old["errors"][0]),
-            shown(old["errors"][-1]), shown(new["errors"][0]), shown(new["errors"][-1]), slope(new), slope(new, "finer"),
-            shown(new.get("float32")),
+            name, impacts, *(shown(row["errors"][k]) for row in (old, new) for k in (0, -1)),
+            slope(new), slope(new, "finer"), shown(new.get("float32")),
         ])  # fmt: skip
     ends = ("coarsest", "finest")
     header = ["case", "impacts", *(f'"{mode}", {end}' for mode in MODES for end in ends)]
@@ -157,7 +156,8 @@ def notes(results: dict) -> str:
         "Errors are those of the whole Jacobian over its largest entry. The coarsest run has 50 steps (150 for the "
         f"eight bounces), the finest 32 times as many. float32: at {SINGLE} times as many.",
         "Order: slope of the error over the step size, both logarithmic, by least squares over "
-        f"{max(case['sizes'] for case in results['cases'].values())} sizes between these, and over the finer half of them; exact: below {EXACT:g}. "
+        f"{max(case['sizes'] for case in results['cases'].values())} sizes between these, and over the finer half of "
+        f"them; exact: below {EXACT:g}. "
         "The error also depends on where in a step an impact falls, which scatters these slopes.",
     ]
     if "toss" in results:
