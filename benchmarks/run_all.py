@@ -18,8 +18,8 @@ from lib.machine import progress, script, table
 
 BENCHMARKS = (
     "throughput", "solver_exit", "gradient", "autodiff", "crowd", "checkpoints", "growth", "peers", "scoreboard",
-    "gpu_resources", "registers", "executed", "gpu", "render", "usd_export", "applications", "impact_landscape",
-    "transfer", "learning",
+    "impacts", "gpu_resources", "registers", "executed", "gpu", "render", "usd_export", "applications",
+    "impact_landscape", "transfer", "learning",
 )  # fmt: skip
 ARGUMENTS = {
     "gpu": {True: ["--device", "cpu"], False: []}

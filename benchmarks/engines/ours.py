@@ -56,10 +56,13 @@ class Standing(Ours, standing.Standing):
 
 
 class Scoreboard(Ours, scoreboard.Scoreboard):
-    contact = "velocity-level impulses, Coulomb friction, restitution at a fixed step"
+    def __init__(self, variant=""):
+        super().__init__(variant or "step")
+        where = {"step": "at a fixed step", "impact": "at the time of impact"}[self.variant]
+        self.contact = f"velocity-level impulses, Coulomb friction, restitution {where}"
 
     def bench(self) -> gt.Bench:
-        return gt.Bench(self.dtype)
+        return gt.Bench(self.dtype, self.variant)
 
     def value(self, case, x):
         with torch.no_grad():

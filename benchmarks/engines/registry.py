@@ -54,6 +54,7 @@ class Engine:
 
 
 LATE = "In W and D the step of the hit does not move with the start: right about the program, wrong about the motion."
+IMPACT = 'contact_time="impact": a step is interrupted at the time of an impact, which moves with the start.'
 HOPS = (
     "These are differences of steps, multiplied. Contacts set in softly here; with MuJoCo's default impedance the puck "
     "hops, and such products grow without bound."
@@ -79,7 +80,15 @@ ENGINES = {
     "ours": Engine(
         "warp_articulated",
         standing={"ours": StandingRow(), "ours64": StandingRow("float64")},
-        scoreboard={"ours": ScoreboardRow(standing="ours64", remark=LATE)},
+        scoreboard={
+            "ours": ScoreboardRow(standing="ours64", remark=LATE),
+            "ours_impact": ScoreboardRow(
+                "impact",
+                no_standing="Not measured: feet that stand have no impacts.",
+                label="warp_articulated, time of impact",
+                remark=IMPACT,
+            ),
+        },
     ),
     "mujoco": Engine(
         "MuJoCo C",

@@ -85,15 +85,16 @@ def room() -> Model:
 class Bench:
     """The room in one precision. Cases give states and parameters by body; the rest has its default values."""
 
-    def __init__(self, dtype: str = "float64"):
+    def __init__(self, dtype: str = "float64", contact_time: str = "step"):
         self.name, self.dtype, self.model = dtype, getattr(torch, dtype), room()
+        self.contact_time = contact_time
 
     def numbers(self, *values: float) -> list[torch.Tensor]:
         """Inputs to differentiate by."""
         return [torch.tensor(float(x), dtype=self.dtype, requires_grad=True) for x in values]
 
     def sim(self, num_envs: int = 1, dt: float = H) -> wa.Simulator:
-        options = {"max_push_speed": 1e3, "validate": False}
+        options = {"max_push_speed": 1e3, "validate": False, "contact_time": self.contact_time}
         return wa.Simulator(self.model, num_envs, device="cpu", dtype=self.name, dt=dt, **options)
 
     def state(self, sim, places: dict, rates: dict):

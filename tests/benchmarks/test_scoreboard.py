@@ -197,6 +197,13 @@ def test_ours_is_right_about_its_program_and_wrong_about_the_wall():
     assert wall["y0"]["gradient"] == pytest.approx(1.0)
 
 
+def test_ours_with_the_time_of_impact_is_right_about_wall_and_drop():
+    found = row(ours.Scoreboard("impact"), "W", "D")
+    for case in found["cases"].values():
+        for entry in case["inputs"].values():
+            assert (entry["self"], entry["true"]) == ("right", "right")
+
+
 def test_the_picture_is_drawn(tmp_path):
     from matplotlib.figure import Figure
 
