@@ -96,6 +96,13 @@ def make_detection(t, spatial, gaps, kinematics):
         return wp.dot(d, d) > r * r
 
     @wp.func
+    def curvature(e: wp.ref[Env], shape: int, p: vec3):
+        """Acceleration of a point p of a shape as its link turns about its joint."""
+        i = e.model.shape_link[shape]
+        w = spatial.angular(e.links[i].v)
+        return wp.cross(w, wp.cross(w, p - e.links[i].r))
+
+    @wp.func
     def role_of(e: wp.ref[Env], pair: int, p: vec3, shift: vec3, n: vec3, z: real):
         """What a point of a pair is to the solver: ROW, SURE, ASIDE, or nothing (-1), since it is too far."""
         role = int(-1)
@@ -103,7 +110,9 @@ def make_detection(t, spatial, gaps, kinematics):
             if z < real(0.0):
                 role = ROW
         elif t.at_impact(e):
-            if gaps.touches(z):
+            # points that arrive together do so up to the curvature of their paths
+            bend = curvature(e, e.model.pair_a[pair], p) - curvature(e, e.model.pair_b[pair], p - shift)
+            if gaps.touches(z - real(0.5) * e.h * e.h * wp.abs(wp.dot(n, bend))):
                 role = SURE
         elif z < real(MAX_REACH):
             contact = Contact()

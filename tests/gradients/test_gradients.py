@@ -93,8 +93,8 @@ SOLVERS = [
 def test_gradient_of_a_step_matches_differences_for_every_input(iterations, friction, erp):
     """With 4 sweeps the solver is far from converged, and the gradient is that of the 4 sweeps.
 
-    With erp 0.2 overlaps are pushed apart so fast that hardly any contact or limit bounces. The effect of drives and dry
-    friction is then so small that rounding hides much of it, so fewer of these samples are usable.
+    With erp 0.2 overlaps are pushed apart so fast that hardly any contact or limit bounces. The effect of drives and
+    dry friction is then so small that rounding hides much of it, so fewer of these samples are usable.
     """
     states, fast = 6, erp > 0.1
     options = {"max_push_speed": 20.0} if fast else {}  # with the default all limits would be at the cap

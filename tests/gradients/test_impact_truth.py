@@ -164,7 +164,6 @@ def test_limits_without_a_second_side_are_impacts_too():
         assert torch.equal(states[:, 0], states[:, 1])
 
 
-@pytest.mark.xfail(strict=True, reason="at the impact the other corner is above the touching distance, by curvature")
 def test_an_edge_that_lands_flat_stays_parallel_to_the_floor():
     """Both corners of the edge of a turning cube arrive at once, up to the curvature of their paths."""
     sim = impact_cases.simulator("impact", 1, 1e-3)
