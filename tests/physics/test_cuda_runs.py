@@ -231,7 +231,7 @@ def show(title: str, errors: dict, capsys) -> None:
     for name in errors:
         kinds["gradient" if "/d_" in name else name if name in kinds else "other"].append(name)
     worst = [max(names, key=lambda name: errors[name]) for names in kinds.values()]
-    figures = [f"{name} {np.array2string(np.array(errors[name]), precision=1)}" for name in worst]
+    figures = [f"{name} {' and '.join(f'{x:.1e}' for x in np.atleast_1d(errors[name]))}" for name in worst]
     with capsys.disabled():
         print(f"\n{title}: {', '.join(figures)}")
 
