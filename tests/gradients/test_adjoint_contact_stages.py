@@ -93,7 +93,8 @@ def riding_kernel():
         for k in range(nj):
             s.actuation.add_row(e, DRY_FRICTION, joint_rows[env, k], real(1.0), real(0.0), real(0.0))
             e.joint_rows[k].x = x[env, 3 * nc + k]
-            b[env, 3 * nc + k] = s.rows.joint.joint_row(e, k, e.joint_rows[k])
+            row_b, _stays = s.rows.joint.joint_row(e, k, e.joint_rows[k])
+            b[env, 3 * nc + k] = row_b
         s.delassus.delassus(e)
         for i in range(3 * nc + nj):
             for j in range(3 * nc + nj):

@@ -135,7 +135,7 @@ def test_report_of_a_few_steps_is_written_and_has_small_errors(tmp_path, capsys)
     assert len(rows) == 2 * 2 * len(gradient_report.INPUTS)
     used = {r["input"] for r in rows if r["samples"]}
     # feet that stick, drives and joints below their limits: these do not act
-    assert set(gradient_report.INPUTS) - used <= {"effort_limit", "friction", "restitution"}
+    assert set(gradient_report.INPUTS) - used <= {"effort_limit", "friction", "restitution", "limit_restitution"}
     seen = [r for r in rows if r["samples"]]
     # what is larger are the differences' own errors, which they admit; erp and cfm move feet by micrometres only
     assert max(r["worst"] for r in seen if r["input"] not in ("erp", "cfm")) < 1e-4

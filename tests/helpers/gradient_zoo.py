@@ -82,6 +82,7 @@ def zoo_model(seed=0):
                 damping=rng.uniform(0.05, 0.5), stiffness=rng.uniform(1, 10) if one_dof else 0.0,
                 spring_ref=rng.normal() * 0.2, frictionloss=0.3 if name in ("hip", "tip") else 0.0,
                 lower=-0.2 if one_dof else -np.inf, upper=0.25 if one_dof else np.inf,
+                limit_restitution=0.6 if one_dof else 0.0,
             )
         )  # fmt: skip
     shapes = []

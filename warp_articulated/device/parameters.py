@@ -82,8 +82,7 @@ _ROWS = (
     Parameter("lower", ("nv",), "rad or m", "joints", "joint limit; -inf: none", signed=True, infinite=True),
     Parameter("upper", ("nv",), "rad or m", "joints", "joint limit; inf: none", signed=True, infinite=True),
     Parameter(
-        "limit_restitution", ("nv",), "1", "touch", "share of the approach speed that a joint limit gives back",
-        source=lambda model: np.zeros(model.nv),
+        "limit_restitution", ("nv",), "1", "touch", "share of the approach speed that a joint limit gives back"
     ),
     Parameter("kp", ("nu",), "N m/rad or N/m", "joints", "position gain of a drive"),
     Parameter("kd", ("nu",), "N m s/rad or N s/m", "joints", "velocity gain of a drive"),

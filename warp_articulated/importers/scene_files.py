@@ -23,7 +23,7 @@ LOADER_KEYS = (
     "floating", "drive", "kp", "kd", "effort", "passive", "self_collision", "exclude", "friction", "restitution",
     "meshes", "mimic",
 )  # fmt: skip
-JOINT_KEYS = ("armature", "damping", "stiffness", "spring_ref", "frictionloss")
+JOINT_KEYS = ("armature", "damping", "stiffness", "spring_ref", "frictionloss", "limit_restitution")
 ROBOT_KEYS = ("file", "name", "pose", "collide", "gear", *LOADER_KEYS, *JOINT_KEYS)
 
 

@@ -10,7 +10,9 @@ from .description import NQ, NV, Body, Drive, DriveType, JointType, Model, Model
 from .pairs import order_pairs, shape_pairs
 from .validate import check_bodies, check_resistance
 
-PER_DOF = ("armature", "damping", "stiffness", "spring_ref", "frictionloss", "lower", "upper")  # of Body and Model
+PER_DOF = (  # of Body and Model
+    "armature", "damping", "stiffness", "spring_ref", "frictionloss", "lower", "upper", "limit_restitution",
+)  # fmt: skip
 
 
 def assemble(

@@ -76,6 +76,7 @@ class Body:
     frictionloss: float = 0.0  # dry friction torque or force of the joint
     lower: float = -np.inf
     upper: float = np.inf
+    limit_restitution: float = 0.0  # share of the approach speed that the joint's limits give back
     order: int = -1  # place of the joint in q; -1: the place of the body in the list
     q0: np.ndarray | None = None  # default joint position; None: zero, or the joint's frame for a free joint
     frame_pos: np.ndarray = field(
@@ -142,6 +143,7 @@ class Model:
     frictionloss: np.ndarray  # (nv,) N m or N
     lower: np.ndarray  # (nv,) rad or m, -inf: no limit
     upper: np.ndarray  # (nv,) rad or m, inf: no limit
+    limit_restitution: np.ndarray  # (nv,) share of the approach speed that a limit gives back
     drive_dof: np.ndarray  # (nu,) int, index into qd
     drive_type: np.ndarray  # (nu,) int, DriveType
     gear: np.ndarray  # (nu,)

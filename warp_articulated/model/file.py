@@ -28,7 +28,7 @@ _SHAPES = {
     "joint_pos": "l3", "joint_quat": "l4", "axis": "l3", "frame_pos": "l3",
     "mass": "l", "com": "l3", "inertia": "l33",
     "armature": "v", "damping": "v", "stiffness": "v", "spring_ref": "v", "frictionloss": "v",
-    "lower": "v", "upper": "v",
+    "lower": "v", "upper": "v", "limit_restitution": "v",
     "drive_dof": "u", "drive_type": "u", "gear": "u", "kp": "u", "kd": "u", "effort": "u", "u0": "u",
     "pairs": "p2", "pair_friction": "p", "pair_restitution": "p", "gravity": "3", "q0": "q",
 }  # fmt: skip
@@ -80,6 +80,8 @@ def model_from_arrays(arrays: Mapping[str, np.ndarray], where: str) -> Model:
         raise ModelError(f"{where}: there is no model in this file; Model.save and Trajectory.save write such files.")
     if int(values["version"]) != VERSION:
         raise ModelError(f"{where}: the model has format {int(values['version'])}; this version reads {VERSION}.")
+    if "upper" in values:  # files from before it was added
+        values.setdefault("limit_restitution", np.zeros_like(values["upper"]))
     wanted = ["name", *_SHAPES, *(f"shape.{name}" for name in _shape_columns(()))]
     missing = [name for name in wanted if name not in values]
     if missing:

@@ -46,7 +46,7 @@ def _link(model: Model, i: int) -> str:
         joint += " ".join(f"{x:.4g}" for x in model.axis[i] + 0.0)  # + 0.0 prints -0 as 0
         if np.isfinite(model.lower[v]) or np.isfinite(model.upper[v]):
             joint += f" in [{model.lower[v]:.4g}, {model.upper[v]:.4g}]"
-        for key in ("armature", "damping", "stiffness", "frictionloss"):
+        for key in ("armature", "damping", "stiffness", "frictionloss", "limit_restitution"):
             if getattr(model, key)[v]:
                 joint += f", {key} {getattr(model, key)[v]:.4g}"
         for k in np.flatnonzero(model.drive_dof == v):

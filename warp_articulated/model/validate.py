@@ -68,7 +68,7 @@ def _check_numbers(where: str, body: Body) -> None:
     inertia = np.asarray(body.inertia, float)
     if inertia.shape != (3, 3) or not np.isfinite(inertia).all():
         raise ModelError(f"{where}: the inertia must be 3 x 3 finite numbers, not {inertia.tolist()}.")
-    for key in ("mass", "armature", "damping", "stiffness", "frictionloss"):
+    for key in ("mass", "armature", "damping", "stiffness", "frictionloss", "limit_restitution"):
         value = getattr(body, key)
         if not (math.isfinite(value) and value >= 0):
             raise ModelError(f"{where}: the {key} is {value}; it must be a finite number that is not negative.")
