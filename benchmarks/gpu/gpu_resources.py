@@ -11,6 +11,7 @@ NVRTC's release, and thus the same compiler. Occupancy is computed, not measured
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
@@ -285,6 +286,7 @@ def report(results: dict) -> dict[str, str]:
 def main(arguments: list[str] | None = None) -> dict:
     parser = reporting.parser(__doc__)
     parser.add_argument("--all", action="store_true", help="every kernel, precision and architecture: an hour and more")
+    parser.add_argument("--kernel", help="only this one, such as rollout; others keep their earlier results")
     options = parser.parse_args(arguments)
     results = reporting.begin(options)
     if options.quick:
@@ -294,9 +296,20 @@ def main(arguments: list[str] | None = None) -> dict:
     with reporting.quiet():
         ptxas, missing = find_ptxas()
         results |= {"nvrtc": nvrtc_version(), "ptxas": ptxas.version if ptxas else None, "ptxas_missing": missing}
+        kept: list[dict] = []
+        if options.kernel:
+            jobs = [job for job in jobs if job.factory.__name__ == f"make_{options.kernel}"]
+            kept = json.loads((machine.RESULTS / "gpu_resources.json").read_text("utf-8"))["rows"]
         results["rows"] = [asdict(r) for r in measure(jobs, ptxas=ptxas)]
         results["both_ways"] = _both_ways(jobs[0], results["rows"][0]) if ptxas else None
+        if kept:
+            new = {_key(row): row for row in results["rows"]}
+            results["rows"] = [new.get(_key(row), row) for row in kept]
     return reporting.finish("gpu_resources", options, results, report, occupancy.plot)
+
+
+def _key(row: dict) -> tuple:
+    return tuple(row[key] for key in ("kernel", "name", "dtype", "arch"))
 
 
 def _both_ways(job: Job, row: dict) -> dict:
