@@ -30,7 +30,10 @@ def make_contact_rows(t, s, gaps, detection, path):
     @wp.func
     def contact_bias(e: wp.ref[Env], contact: wp.ref[Contact], approach: real):
         """What the normal velocity must make up for."""
-        bias, cfm = gaps.gap_bias(e, contact.z, approach, e.params.restitution[e.index, contact.pair])
+        bounce = real(0.0)
+        if approach < -gaps.bounce_above(e):
+            bounce = e.params.restitution[e.index, contact.pair] * approach
+        bias, cfm = gaps.gap_bias(e, contact.z, bounce)
         contact.cfm = cfm
         contact.approach = approach
         return bias

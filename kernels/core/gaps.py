@@ -90,20 +90,22 @@ def make_gaps(t, s):
         return speed
 
     @wp.func
-    def gap_bias(e: wp.ref[Env], z: real, approach: real, restitution: real):
-        """What the rate of a gap must make up for: penetration or a bounce, which cfm does not soften; and the cfm."""
+    def gap_bias(e: wp.ref[Env], z: real, bounce: real):
+        """What the rate of a gap must make up for: penetration or a bounce, which cfm does not soften; and the cfm.
+
+        bounce: restitution times the approach, 0 if that is too slow.
+        """
         push = e.params.erp[e.index] * z / e.model.dt
         bias = wp.where(push > -e.model.max_push_speed, push, -e.model.max_push_speed)
         cfm = e.params.cfm[e.index]
-        bounces = approach < -bounce_above(e)
         if at_impact(e):
-            bias = wp.where(bounces, restitution * approach, real(0.0))
+            bias = bounce
             cfm = real(0.0)
         elif wp.static(interrupts):
             if z > real(0.0):
                 bias = z / e.model.dt
-        elif bounces and restitution * approach < bias:
-            bias = restitution * approach
+        elif bounce < bias:
+            bias = bounce
             cfm = real(0.0)
         return bias, cfm
 
@@ -134,4 +136,4 @@ def make_gaps(t, s):
                 e_bar.params.erp[e.index] = e_bar.params.erp[e.index] + z / e.model.dt * b
         return z_bar, approach_bar, restitution_bar, soft
 
-    return exports(touches, drift, marked, limit_code, limit_gap, limit_side, gap_bias, gap_bias_adjoint)
+    return exports(touches, drift, marked, limit_code, limit_gap, limit_side, bounce_above, gap_bias, gap_bias_adjoint)

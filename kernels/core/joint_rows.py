@@ -34,7 +34,12 @@ def make_joint_rows(t, gaps, actuation, path):
         j = row.dof
         if row.kind == LIMIT:
             gap = gaps.limit_gap(e, j, row.sign)
-            bias, cfm = gaps.gap_bias(e, gap, row.sign * e.qd[j], e.params.limit_restitution[e.index, j])
+            bounce = row.sign * e.qd[j]
+            if bounce < -gaps.bounce_above(e):
+                bounce = e.params.limit_restitution[e.index, j] * bounce
+            else:
+                bounce = real(0.0)
+            bias, cfm = gaps.gap_bias(e, gap, bounce)
         elif row.kind == DRIVE:
             # x = h tau with tau = kp (target - q - h v) - kd v, solved for v: v + x cfm + bias = 0
             kp, kd = actuation.drive_gains(e, row.index)
