@@ -17,9 +17,9 @@ import time
 from lib.machine import progress, script, table
 
 BENCHMARKS = (
-    "throughput", "solver_exit", "gradient", "autodiff", "crowd", "checkpoints", "growth", "peers", "scoreboard",
-    "impacts", "gpu_resources", "registers", "executed", "gpu", "render", "usd_export", "applications",
-    "impact_landscape", "transfer", "learning",
+    "throughput", "solver_exit", "gradient", "impact_cost", "autodiff", "crowd", "checkpoints", "growth", "peers",
+    "scoreboard", "impacts", "gpu_resources", "registers", "executed", "gpu", "render", "usd_export",
+    "applications", "impact_landscape", "transfer", "learning",
 )  # fmt: skip
 ARGUMENTS = {
     "gpu": {True: ["--device", "cpu"], False: []}
