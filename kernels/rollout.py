@@ -17,6 +17,14 @@ def module_options():
 KERNEL = {"module": "unique", "enable_backward": False}  # with module_options(), which reads Warp's configuration
 
 
+def rollout_options(real, sizes: Sizes):
+    """KERNEL, and a cap of registers that only CUDA knows: with 168, six blocks fit on a multiprocessor instead of four
+    or five, for less than 100 bytes of spills on robots whose feet collide with the ground (docs/benchmarks.md).
+    """
+    capped = real is wp.float32 and sizes.impacts == 0
+    return {"cuda_max_registers": 168 if capped else None} | KERNEL
+
+
 @cache
 def make_rollout(real, sizes: Sizes):
     """The forward rollout kernel for one precision and size."""
@@ -28,7 +36,7 @@ def make_rollout(real, sizes: Sizes):
         for j in range(q.shape[0]):
             q_next[j] = q[j]
 
-    @wp.kernel(**KERNEL, module_options=module_options())
+    @wp.kernel(**rollout_options(real, sizes), module_options=module_options())
     def rollout(
         model: t.Model,
         params: t.Params,

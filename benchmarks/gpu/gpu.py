@@ -55,8 +55,8 @@ class Plan:
 
 BLOCK_HELP = """threads of a CUDA block (%(default)s); 32 spread a small batch over twice as many multiprocessors as 64,
 and hold as many environments at once"""
-REGISTERS_HELP = """cap of a thread's registers (default: none); 128 hold twice as many environments of the gradient's
-kernel at once, and spill more"""
+REGISTERS_HELP = """cap of a thread's registers (default: as shipped, 168 for the rollout in float32; 0: none); 128 hold twice
+as many environments of the gradient's kernel at once, and spill more"""
 QUICK = Plan(ladder=(16, 64), controls=2, repetitions=1, only_toes=True)
 
 
@@ -140,10 +140,10 @@ def block_of(threads: int) -> Iterator[None]:
 
 @contextmanager
 def registers_of(cap: int | None) -> Iterator[None]:
-    """Kernels that are first made within have at most so many registers on CUDA; None: no cap."""
+    """Kernels that are first made within have at most so many registers on CUDA; 0: no cap; None: as they are."""
     before = dict(KERNEL)
     if cap is not None:
-        KERNEL["cuda_max_registers"] = cap
+        KERNEL["cuda_max_registers"] = cap or None
     try:
         yield
     finally:
