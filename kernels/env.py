@@ -231,6 +231,7 @@ def make_types(real, sizes: Sizes):
         q: wp.array(dtype=real)
         qd: wp.array(dtype=real)
         u: wp.array(dtype=real)
+        wrench: wp.array2d(dtype=real)  # [link - 1]: the caller's force and torque on it, if Sizes.wrenches
         links: wp.array(dtype=Link)
         dofs: wp.array(dtype=Dof)
         contacts: wp.array(dtype=Contact)
@@ -315,6 +316,7 @@ def make_types(real, sizes: Sizes):
         q: wp.array(dtype=real)
         qd: wp.array(dtype=real)
         u: wp.array(dtype=real)
+        wrench: wp.array2d(dtype=real)
         links: wp.array(dtype=LinkBar)
         dofs: wp.array(dtype=DofBar)
         contacts: wp.array(dtype=ContactBar)

@@ -44,6 +44,7 @@ def make_rollout(real, sizes: Sizes):
         substeps: int,
         stride: int,
         u: wp.array3d(dtype=real),
+        wrench: wp.array4d(dtype=real),
         q: wp.array3d(dtype=real),
         qd: wp.array3d(dtype=real),
         diverged: wp.array(dtype=int),
@@ -51,8 +52,9 @@ def make_rollout(real, sizes: Sizes):
     ):
         """Fills q[1:] and qd[1:] from row 0: row n becomes the state after n * stride steps, the last after all.
 
-        u[step, env] is held for `substeps` steps of dt. diverged[env] becomes the control at which the environment
-        diverged (it then keeps its state), or -1; dropped[env] the number of contacts beyond the capacity.
+        u[step, env] is held for `substeps` steps of dt, and so is wrench[step, env], which is read if Sizes.wrenches.
+        diverged[env] becomes the control at which the environment diverged (it then keeps its state), or -1;
+        dropped[env] the number of contacts beyond the capacity.
         """
         env = first + wp.tid()
         e = t.Env()
@@ -71,6 +73,8 @@ def make_rollout(real, sizes: Sizes):
                     e.q = q[before, env]
                     e.qd = qd[before, env]
                     e.u = u[n / substeps, env]
+                    if wp.static(sizes.wrenches):
+                        e.wrench = wrench[n / substeps, env]
                     s.begin(e)
                 s.evaluate(e)
                 if e.stage == 0:
@@ -109,6 +113,7 @@ def make_rollout_adjoint(real, sizes: Sizes):
         substeps: int,
         stride: int,
         u: wp.array3d(dtype=real),
+        wrench: wp.array4d(dtype=real),
         q: wp.array3d(dtype=real),
         qd: wp.array3d(dtype=real),
         stopped: wp.array(dtype=int),
@@ -117,13 +122,14 @@ def make_rollout_adjoint(real, sizes: Sizes):
         q_bar: wp.array2d(dtype=real),
         qd_bar: wp.array2d(dtype=real),
         u_bar: wp.array3d(dtype=real),
+        wrench_bar: wp.array4d(dtype=real),
         params_bar: t.ParamsBar,
     ):
         """Walks back from the last of the states q[n], qd[n] after n steps to the first, one recomputed step each.
 
         q_bars[m], qd_bars[m], m > 0: adjoint of the state after m * stride steps. q_bar, qd_bar: adjoint of the last
         state beyond that, becomes the adjoint of the first. stopped[env]: control at which the environment diverged.
-        u_bar and params_bar are added to.
+        u_bar, wrench_bar and params_bar are added to.
         """
         env = first + wp.tid()
         e = t.Env()
@@ -147,6 +153,9 @@ def make_rollout_adjoint(real, sizes: Sizes):
                 e.qd = qd[n, env]
                 e.u = u[c, env]
                 e_bar.u = u_bar[c, env]
+                if wp.static(sizes.wrenches):
+                    e.wrench = wrench[c, env]
+                    e_bar.wrench = wrench_bar[c, env]
                 s.begin(e)
             fresh = True
             if c <= stopped[env]:

@@ -16,6 +16,7 @@ from .core.motion import make_motion
 from .core.pgs import make_pgs
 from .core.rows import make_rows
 from .core.spatial import make_spatial
+from .core.wrenches import make_wrenches
 from .env import make_types
 from .types import Sizes, exports, stage
 
@@ -29,13 +30,14 @@ def make_step(real, sizes: Sizes):
     kinematics = make_kinematics(t, spatial)
     gaps = make_gaps(t, spatial)
     actuation = make_actuation(t, spatial, gaps)
-    dynamics = make_dynamics(t, spatial)
+    wrenches = make_wrenches(t, spatial)
+    dynamics = make_dynamics(t, spatial, wrenches)
     detection = make_detection(t, spatial, gaps, kinematics)
     rows = make_rows(t, spatial, gaps, actuation, dynamics, detection)
     delassus = make_delassus(t, spatial, dynamics)
     pgs = make_pgs(t, spatial)
     integrate = make_integrate(t, kinematics)
-    motion = make_motion(t, spatial, integrate)
+    motion = make_motion(t, spatial, integrate, wrenches)
     impacts = make_impacts(t, spatial, gaps, integrate, rows)
     interrupts = sizes.impacts > 0
 

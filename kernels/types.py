@@ -64,6 +64,7 @@ class Sizes:
     sweeps: int = 0  # of the contact solver, that kernels of the adjoint record
     again: bool = False  # a step's adjoint is computed more than once, so it must not overwrite the step's memory
     impacts: int = 0  # that may interrupt a step (core/impacts.py); 0: none do
+    wrenches: bool = False  # forces and torques of the caller act on the links
 
     @property
     def rows(self) -> int:

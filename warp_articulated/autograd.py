@@ -23,44 +23,30 @@ REPLAY = 64  # steps that a backward pass recomputes at once, if checkpoints are
 Params = Mapping[str, torch.Tensor]
 
 
-def step(engine: Engine, counts: Counts, substeps: int, u, q, qd, params: Params):
+def step(engine: Engine, counts: Counts, substeps: int, u, wrench, q, qd, params: Params):
     """See Engine.step."""
-    if not differentiates(u, q, qd, *params.values()):
-        return engine.step(counts, substeps, u, q, qd, params)
-    return Step.apply(engine, counts, substeps, tuple(params), u, q, qd, *params.values())
+    if not differentiates(u, wrench, q, qd, *params.values()):
+        return engine.step(counts, substeps, u, wrench, q, qd, params)
+    return Step.apply(engine, counts, substeps, tuple(params), u, wrench, q, qd, *params.values())
 
 
-def rollout(engine: Engine, counts: Counts, substeps: int, every: int, u, q, qd, params: Params):
+def rollout(engine: Engine, counts: Counts, substeps: int, every: int, u, wrench, q, qd, params: Params):
     """See Engine.rollout; every: controls between two rows."""
-    if not differentiates(u, q, qd, *params.values()):
-        return engine.rollout(counts, substeps, every * substeps, u, q, qd, params)
-    return Rollout.apply(engine, counts, substeps, every, tuple(params), u, q, qd, *params.values())
+    if not differentiates(u, wrench, q, qd, *params.values()):
+        return engine.rollout(counts, substeps, every * substeps, u, wrench, q, qd, params)
+    return Rollout.apply(engine, counts, substeps, every, tuple(params), u, wrench, q, qd, *params.values())
 
 
-def link_poses(engine: Engine, q, params: Params) -> torch.Tensor:
-    """See Engine.link_poses."""
-    if not differentiates(q, *params.values()):
-        return engine.link_poses(q, params)
-    return LinkPoses.apply(engine, tuple(params), q, *params.values())
+def query(engine: Engine, name: str, inputs: Sequence[torch.Tensor], params: Params):
+    """What the engine's method of that name returns for (*inputs, params); it has an adjoint of the name + "_adjoint"."""
+    if not differentiates(*inputs, *params.values()):
+        return getattr(engine, name)(*inputs, params)
+    return Query.apply(engine, name, tuple(params), *inputs, *params.values())
 
 
-def forward_dynamics(engine: Engine, tau, q, qd, params: Params) -> torch.Tensor:
-    """See Engine.forward_dynamics."""
-    if not differentiates(tau, q, qd, *params.values()):
-        return engine.forward_dynamics(tau, q, qd, params)
-    return ForwardDynamics.apply(engine, tuple(params), tau, q, qd, *params.values())
-
-
-def contacts(engine: Engine, u, q, qd, params: Params) -> tuple[torch.Tensor, ...]:
-    """See Engine.contacts."""
-    if not differentiates(u, q, qd, *params.values()):
-        return engine.contacts(u, q, qd, params)
-    return ContactOutputs.apply(engine, tuple(params), u, q, qd, *params.values())
-
-
-def differentiates(*inputs: torch.Tensor) -> bool:
+def differentiates(*inputs: torch.Tensor | None) -> bool:
     """Whether torch records what is done with the inputs."""
-    return torch.is_grad_enabled() and any(x.requires_grad for x in inputs)
+    return torch.is_grad_enabled() and any(x is not None and x.requires_grad for x in inputs)
 
 
 def eager(method: Callable) -> Callable:
@@ -85,51 +71,52 @@ class Rollout(torch.autograd.Function):
     """(states, controls, parameters) -> states at every `every`-th control; returns 1 + ceil(T / every) rows."""
 
     @staticmethod
-    def forward(ctx, engine: Engine, counts, substeps: int, every: int, names: Sequence[str], u, q, qd, *values):
+    def forward(ctx, engine: Engine, counts, substeps: int, every: int, names: Sequence[str], u, wrench, q, qd, *values):
         params = dict(zip(names, values, strict=True))
-        qs, qds = engine.rollout(counts, substeps, every * substeps, u, q, qd, params)
+        qs, qds = engine.rollout(counts, substeps, every * substeps, u, wrench, q, qd, params)
         ctx.engine, ctx.substeps, ctx.every, ctx.names = engine, substeps, every, names
         ctx.diverged = counts[0]
         ctx.set_materialize_grads(False)
-        ctx.save_for_backward(u, qs, qds, *values)
+        ctx.save_for_backward(u, wrench, qs, qds, *values)
         return qs, qds
 
     @staticmethod
     @once_differentiable
     def backward(ctx, qs_bar, qds_bar):
-        u, qs, qds, *values = ctx.saved_tensors
-        adjoint = RolloutAdjoint(ctx, u, values)
+        u, wrench, qs, qds, *values = ctx.saved_tensors
+        adjoint = RolloutAdjoint(ctx, u, wrench, values)
         q_bar, qd_bar = adjoint.run(qs, qds, qs_bar, qds_bar)
-        return None, None, None, None, None, adjoint.u_bar, q_bar, qd_bar, *adjoint.params_bar
+        return None, None, None, None, None, adjoint.u_bar, adjoint.wrench_bar, q_bar, qd_bar, *adjoint.params_bar
 
 
 class Step(torch.autograd.Function):
     """A rollout of one control that keeps its inputs and returns the next state alone."""
 
     @staticmethod
-    def forward(ctx, engine: Engine, counts, substeps: int, names: Sequence[str], u, q, qd, *values):
-        q_next, qd_next = engine.step(counts, substeps, u, q, qd, dict(zip(names, values, strict=True)))
+    def forward(ctx, engine: Engine, counts, substeps: int, names: Sequence[str], u, wrench, q, qd, *values):
+        q_next, qd_next = engine.step(counts, substeps, u, wrench, q, qd, dict(zip(names, values, strict=True)))
         ctx.engine, ctx.substeps, ctx.every, ctx.names = engine, substeps, 1, names
         ctx.diverged = counts[0]
         ctx.set_materialize_grads(False)
-        ctx.save_for_backward(u, q, qd, *values)
+        ctx.save_for_backward(u, wrench, q, qd, *values)
         return q_next, qd_next
 
     @staticmethod
     @once_differentiable
     def backward(ctx, q_next_bar, qd_next_bar):
-        u, q, qd, *values = ctx.saved_tensors
-        adjoint = RolloutAdjoint(ctx, u[None], values)
+        u, wrench, q, qd, *values = ctx.saved_tensors
+        adjoint = RolloutAdjoint(ctx, u[None], None if wrench is None else wrench[None], values)
         bars = [None if bar is None else torch.stack([torch.zeros_like(bar), bar]) for bar in (q_next_bar, qd_next_bar)]
         q_bar, qd_bar = adjoint.run(q[None], qd[None], *bars)
-        return None, None, None, None, adjoint.u_bar[0], q_bar, qd_bar, *adjoint.params_bar
+        wrench_bar = None if wrench is None else adjoint.wrench_bar[0]
+        return None, None, None, None, adjoint.u_bar[0], wrench_bar, q_bar, qd_bar, *adjoint.params_bar
 
 
 class RolloutAdjoint:
     """One backward pass: walks back over groups of segments between checkpoints."""
 
-    def __init__(self, ctx, u: torch.Tensor, values: Sequence[torch.Tensor]):
-        self.engine, self.substeps, self.every, self.u = ctx.engine, ctx.substeps, ctx.every, u
+    def __init__(self, ctx, u: torch.Tensor, wrench: torch.Tensor | None, values: Sequence[torch.Tensor]):
+        self.engine, self.substeps, self.every, self.u, self.wrench = ctx.engine, ctx.substeps, ctx.every, u, wrench
         self.params = dict(zip(ctx.names, values, strict=True))
         # an environment that diverged stays where it was from that control on
         self.stopped = torch.where(ctx.diverged < 0, u.shape[0], ctx.diverged)
@@ -139,6 +126,7 @@ class RolloutAdjoint:
         ] if ctx.names else []  # fmt: skip
         self.bars = ParameterBars(self.engine, [name for name in self.wanted if name])
         self.u_bar = torch.zeros_like(u)
+        self.wrench_bar = None if wrench is None else torch.zeros_like(wrench)
 
     @property
     def params_bar(self) -> list[torch.Tensor | None]:
@@ -155,15 +143,14 @@ class RolloutAdjoint:
         q_bar, qd_bar = torch.zeros_like(qs[0]), torch.zeros_like(qds[0])
         if self.every * self.substeps == 1:
             if len(self.u):
-                self._launch(0, self.u, self.u_bar, qs, qds, qs_bar, qds_bar, 1, q_bar, qd_bar)
+                self._launch(slice(None), qs, qds, qs_bar, qds_bar, 1, q_bar, qd_bar)
         else:
             for first, last in self._groups(rows):
                 span = slice(first * self.every, last * self.every)
-                u, u_bar = self.u[span], self.u_bar[span]
-                stride = len(u) // (last - first) * self.substeps
-                q, qd = self._replay(u, qs[first], qds[first])
+                stride = len(self.u[span]) // (last - first) * self.substeps
+                q, qd = self._replay(span, qs[first], qds[first])
                 ends = slice(first, last + 1)
-                self._launch(span.start, u, u_bar, q, qd, qs_bar[ends], qds_bar[ends], stride, q_bar, qd_bar)
+                self._launch(span, q, qd, qs_bar[ends], qds_bar[ends], stride, q_bar, qd_bar)
                 del q, qd  # before the next ones are made
         return q_bar + qs_bar[0], qd_bar + qds_bar[0]
 
@@ -182,16 +169,24 @@ class RolloutAdjoint:
             yield max(last - together, 0), last
             last -= together
 
-    def _replay(self, u, q, qd):
+    def _inputs(self, span: slice):
+        """Controls and wrenches of some controls, and their gradients."""
+        inputs = (self.u, self.wrench, self.u_bar, self.wrench_bar)
+        return [None if x is None else x[span] for x in inputs]
+
+    def _replay(self, span: slice, q, qd):
         """The states within some segments, by the forward kernel itself: the same to the last bit."""
+        u, wrench, _, _ = self._inputs(span)
         if self.substeps == 1:
             u = u[:-1]  # the state after the last step is not needed
-        return self.engine.rollout(self.engine.counts(), self.substeps, 1, u, q, qd, self.params)
+        return self.engine.rollout(self.engine.counts(), self.substeps, 1, u, wrench, q, qd, self.params)
 
-    def _launch(self, start, u, u_bar, qs, qds, qs_bar, qds_bar, stride, q_bar, qd_bar):
+    def _launch(self, span: slice, qs, qds, qs_bar, qds_bar, stride, q_bar, qd_bar):
+        u, wrench, u_bar, wrench_bar = self._inputs(span)
+        stopped = self.stopped - (span.start or 0)
         self.engine.rollout_adjoint(
-            self.params, self.substeps, stride, u, qs, qds, self.stopped - start, qs_bar, qds_bar, q_bar, qd_bar, u_bar,
-            self.bars.struct,
+            self.params, self.substeps, stride, u, wrench, qs, qds, stopped, qs_bar, qds_bar, q_bar, qd_bar, u_bar,
+            wrench_bar=wrench_bar, params_bar=self.bars.struct,
         )  # fmt: skip
 
 
@@ -221,63 +216,31 @@ def rotation_to_quat(phi_bar: torch.Tensor, quat: torch.Tensor) -> torch.Tensor:
 
 
 class Query(torch.autograd.Function):
-    """Base of the queries of one state: fn(state, parameters) -> tensors, and their adjoint."""
+    """Queries of one state: (inputs, parameters) -> tensors."""
 
     @staticmethod
-    def backward_of(ctx, adjoint, *outputs_bar):
-        inputs = ctx.saved_tensors[: len(ctx.saved_tensors) - len(ctx.names)]
-        values = ctx.saved_tensors[len(inputs) :]
-        params = dict(zip(ctx.names, values, strict=True))
-        needed = ctx.needs_input_grad[2 + len(inputs) :]
-        wanted = {name for name, need in zip(ctx.names, needed, strict=True) if need}
-        bars = ParameterBars(ctx.engine, sorted(wanted))
-        bar = adjoint(*inputs, params, outputs_bar, bars.struct)
-        return None, None, *bar, *(bars.gradient(n, params[n]) if n in wanted else None for n in ctx.names)
-
-
-class LinkPoses(Query):
-    """Positions and rotations of the links."""
-
-    @staticmethod
-    def forward(ctx, engine: Engine, names: Sequence[str], q, *values):
-        ctx.engine, ctx.names = engine, names
-        ctx.save_for_backward(q, *values)
-        return engine.link_poses(q, dict(zip(names, values, strict=True)))
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx, poses_bar):
-        return Query.backward_of(ctx, ctx.engine.link_poses_adjoint, poses_bar)
-
-
-class ForwardDynamics(Query):
-    """Accelerations from joint forces."""
-
-    @staticmethod
-    def forward(ctx, engine: Engine, names: Sequence[str], tau, q, qd, *values):
-        ctx.engine, ctx.names = engine, names
-        ctx.save_for_backward(tau, q, qd, *values)
-        return engine.forward_dynamics(tau, q, qd, dict(zip(names, values, strict=True)))
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx, qdd_bar):
-        return Query.backward_of(ctx, ctx.engine.forward_dynamics_adjoint, qdd_bar)
-
-
-class ContactOutputs(Query):
-    """Points, normals, depths and impulses of the contacts; the rest of `Contacts` are counts."""
-
-    @staticmethod
-    def forward(ctx, engine: Engine, names: Sequence[str], u, q, qd, *values):
-        ctx.engine, ctx.names = engine, names
-        ctx.save_for_backward(u, q, qd, *values)
-        found = engine.contacts(u, q, qd, dict(zip(names, values, strict=True)))
-        ctx.mark_non_differentiable(*found[4:])
+    def forward(ctx, engine: Engine, name: str, names: Sequence[str], *tensors):
+        inputs, params = Query.split(names, tensors)
+        ctx.engine, ctx.name, ctx.names = engine, name, names
+        ctx.save_for_backward(*tensors)
+        found = getattr(engine, name)(*inputs, params)
+        if name == "contacts":  # points, normals, depths, impulses; the rest are counts
+            ctx.mark_non_differentiable(*found[4:])
         return found
 
     @staticmethod
     @once_differentiable
-    def backward(ctx, points_bar, normals_bar, depths_bar, impulses_bar, *_):
-        outputs = (points_bar, normals_bar, depths_bar, impulses_bar)
-        return Query.backward_of(ctx, ctx.engine.contacts_adjoint, *outputs)
+    def backward(ctx, *outputs_bar):
+        inputs, params = Query.split(ctx.names, ctx.saved_tensors)
+        needed = ctx.needs_input_grad[3 + len(inputs) :]
+        wanted = {name for name, need in zip(ctx.names, needed, strict=True) if need}
+        bars = ParameterBars(ctx.engine, sorted(wanted))
+        outputs_bar = [bar.contiguous() for bar in outputs_bar[: 4 if ctx.name == "contacts" else None]]
+        bar = getattr(ctx.engine, f"{ctx.name}_adjoint")(*inputs, params, outputs_bar, bars.struct)
+        return None, None, None, *bar, *(bars.gradient(n, params[n]) if n in wanted else None for n in ctx.names)
+
+    @staticmethod
+    def split(names: Sequence[str], tensors: Sequence[torch.Tensor]):
+        """Inputs and parameters."""
+        count = len(tensors) - len(names)
+        return tensors[:count], dict(zip(names, tensors[count:], strict=True))

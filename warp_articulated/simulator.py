@@ -158,26 +158,30 @@ class Simulator:
     # -- steps
 
     @eager
-    def step(self, q, qd, u=None, *, substeps: int | None = None, params: Mapping | None = None):
+    def step(self, q, qd, u=None, *, wrench=None, substeps: int | None = None, params: Mapping | None = None):
         """State after one control step of `substeps` times dt.
 
         Args:
             q, qd: (num_envs, nq) and (num_envs, nv).
             u: (num_envs, nu); by default the control that goes with the default pose.
+            wrench: (num_envs, links, 6): force (N) and torque (N m) of yours on every link, in world axes, at the link's
+                centre of mass. None: nothing but gravity, contacts and joints acts.
             substeps: steps of dt; None: the constructor's value.
             params: parameters that differ from `self.params`, by name; (num_envs, ...) or shared.
         """
         q, qd = self._state(q, qd)
         u = self._control(u)
+        if wrench is not None:
+            wrench = self._checked("wrench", wrench, self.num_envs, self.model.num_links, 6)
         own = self._own_params(params)
         counts = self._engine.counts()
-        q, qd = autograd.step(self._engine, counts, self._substeps(substeps), u, q, qd, own)
+        q, qd = autograd.step(self._engine, counts, self._substeps(substeps), u, wrench, q, qd, own)
         self._report(counts)
         return q, qd
 
     @eager
     def rollout(
-        self, q, qd, u, *, substeps: int | None = None, params: Mapping | None = None,
+        self, q, qd, u, *, wrench=None, substeps: int | None = None, params: Mapping | None = None,
         checkpoint_every: int | str = 1,
     ):  # fmt: skip
         """States (T + 1, num_envs, nq) and (T + 1, num_envs, nv) of T control steps, the initial one included.
@@ -185,6 +189,7 @@ class Simulator:
         Args:
             q, qd: initial state, (num_envs, nq) and (num_envs, nv).
             u: (T, num_envs, nu).
+            wrench: (T, num_envs, links, 6), or (num_envs, links, 6) for all steps; see `step`.
             substeps: steps of dt per control; None: the constructor's value.
             params: see `step`.
             checkpoint_every: keep and return only every k-th state (and the last): 1 + ceil(T / k) rows, from which
@@ -192,10 +197,11 @@ class Simulator:
         """
         q, qd = self._state(q, qd)
         u = self._checked("u", u, -1, self.num_envs, self.model.nu)
+        wrench = self._wrenches(wrench, u.shape[0])
         own = self._own_params(params)
         every = checks.interval("checkpoint_every", checkpoint_every, u.shape[0])
         counts = self._engine.counts()
-        states = autograd.rollout(self._engine, counts, self._substeps(substeps), every, u, q, qd, own)
+        states = autograd.rollout(self._engine, counts, self._substeps(substeps), every, u, wrench, q, qd, own)
         self._report(counts)
         return states
 
@@ -244,26 +250,33 @@ class Simulator:
         """
         q, qd = self._state(q, qd)
         tau = self._checked("tau", tau, self.num_envs, self.model.nv)
-        return autograd.forward_dynamics(self._engine, tau, q, qd, self._own_params(params))
+        return autograd.query(self._engine, "forward_dynamics", (tau, q, qd), self._own_params(params))
+
+    @eager
+    def inverse_dynamics(self, q, qd, qdd, *, params: Mapping | None = None) -> torch.Tensor:
+        """Joint forces (num_envs, nv) that accelerate the joints by qdd (num_envs, nv), without contacts.
+
+        The inverse of `forward_dynamics`: springs, damping, drives and limits are not subtracted.
+        """
+        q, qd = self._state(q, qd)
+        qdd = self._checked("qdd", qdd, self.num_envs, self.model.nv)
+        return autograd.query(self._engine, "inverse_dynamics", (q, qd, qdd), self._own_params(params))
 
     @eager
     def mass_matrix(self, q, *, params: Mapping | None = None) -> torch.Tensor:
         """Joint-space inertia (num_envs, nv, nv), armature included."""
-        q = self._positions(q)
-        own = self._own_params(params)
-        _refuse_gradients("mass_matrix", q, *own.values())
-        return self._engine.mass_matrix(q, own)
+        return autograd.query(self._engine, "mass_matrix", (self._positions(q),), self._own_params(params))
 
     @eager
     def link_poses(self, q, *, params: Mapping | None = None) -> torch.Tensor:
         """World position and quaternion xyzw (num_envs, links, 7) of every link, in the order of model.link_names."""
-        return autograd.link_poses(self._engine, self._positions(q), self._own_params(params))
+        return autograd.query(self._engine, "link_poses", (self._positions(q),), self._own_params(params))
 
     @eager
     def contacts(self, q, qd, u=None, *, params: Mapping | None = None) -> Contacts:
         """The contacts that a step of dt from this state would resolve, and their impulses."""
         q, qd = self._state(q, qd)
-        found = autograd.contacts(self._engine, self._control(u), q, qd, self._own_params(params))
+        found = autograd.query(self._engine, "contacts", (self._control(u), q, qd), self._own_params(params))
         points, normals, depths, impulses, pairs, counts, change = found
         active = torch.arange(points.shape[1], device=q.device) < counts[:, :1]
         return Contacts(points, normals, depths, impulses, active, pairs, counts[:, 2], change, counts[:, 3])
@@ -330,6 +343,15 @@ class Simulator:
 
     def _control(self, u) -> torch.Tensor:
         return self._u0 if u is None else self._checked("u", u, self.num_envs, self.model.nu)
+
+    def _wrenches(self, wrench, steps: int) -> torch.Tensor | None:
+        """(steps, num_envs, links, 6); one for all steps is expanded, which takes no memory."""
+        if wrench is None:
+            return None
+        shape = (self.num_envs, self.model.num_links, 6)
+        if getattr(wrench, "ndim", 4) == 3:
+            return self._checked("wrench", wrench, *shape).expand(steps, *shape)
+        return self._checked("wrench", wrench, steps, *shape)
 
     def _substeps(self, substeps: int | None) -> int:
         return self.substeps if substeps is None else checks.whole("substeps", substeps, 1)

@@ -14,7 +14,7 @@ import warp as wp
 from ..types import FREE, PRISMATIC, exports, stage
 
 
-def make_dynamics(t, s):
+def make_dynamics(t, s, wrenches):
     real, vec6, Env, EnvBar, Link, Dof = t.real, t.vec6, t.Env, t.EnvBar, t.Link, t.Dof
     spatial, angular, linear = s.spatial, s.angular, s.linear
 
@@ -31,6 +31,9 @@ def make_dynamics(t, s):
         # force from the com's acceleration, moment from the rotation about the com (Newton and Euler)
         f = (linear(link.a) + wp.cross(angular(link.a), c) + wp.cross(w, linear(link.v) + wp.cross(w, c))) * m
         n = s.sym3_mul(Ic, angular(link.a)) + wp.cross(w, s.sym3_mul(Ic, w))
+        if wp.static(t.sizes.wrenches):
+            f -= wrenches.force(e, i)
+            n -= wrenches.torque(e, i)
         link.pA = spatial(n + wp.cross(d, f), f)
         if t.at_impact(e):
             link.pA = vec6()
@@ -221,6 +224,39 @@ def make_dynamics(t, s):
                 e_bar.links[i].W = m
 
     @wp.func
+    def combine(e: wp.ref[Env], i: int, m: vec6, x: wp.array(dtype=real)):
+        """Motion of link i: the parent's motion m, and the joint's axes times x[dof]."""
+        j = e.model.v_start[i]
+        if e.model.joint_type[i] == FREE:
+            return vec6(x[j + 3], x[j + 4], x[j + 5], x[j], x[j + 1], x[j + 2])
+        for n in range(e.model.num_joint_dofs[i]):
+            m = m + e.dofs[j + n].S * x[j + n]
+        return m
+
+    @wp.func
+    def project(e: wp.ref[Env], i: int, f: vec6, n: int):
+        """What a wrench about O does on dof n of joint i."""
+        if e.model.joint_type[i] == FREE:
+            return f[(n + 3) % 6]
+        return wp.dot(e.dofs[e.model.v_start[i] + n].S, f)
+
+    @wp.func
+    def recursive_newton_euler(e: wp.ref[Env], qdd: wp.array(dtype=real), tau: wp.array(dtype=real)):
+        """Joint forces without armature (Featherstone, chapter 5). links.dv: what qdd adds to the accelerations."""
+        for i in range(1, e.model.num_links):
+            e.links[i].dv = combine(e, i, e.links[e.model.parent[i]].dv, qdd)
+            e.links[i].a = e.links[i].a + e.links[i].dv
+            link_inertia(e, i, e.links[i])
+        for k in range(1, e.model.num_links):
+            i = e.model.num_links - k
+            p = e.model.parent[i]
+            f = s.shift_force(e.links[i].pA, e.links[i].r)
+            for n in range(e.model.num_joint_dofs[i]):
+                tau[e.model.v_start[i] + n] = project(e, i, f, n)
+            if p > 0:
+                e.links[p].pA = e.links[p].pA + s.shift_force(e.links[i].pA, e.links[i].r - e.links[p].r)
+
+    @wp.func
     def composite_inertia(e: wp.ref[Env]):
         """IA becomes the inertia of the whole subtree about the link's origin, as if its joints were locked."""
         for i in range(1, e.model.num_links):
@@ -232,5 +268,6 @@ def make_dynamics(t, s):
                 e.links[p].IA = e.links[p].IA + s.shift_inertia(e.links[i].IA, e.links[i].r - e.links[p].r)
 
     return exports(
-        factorise, root_forces, free_motion, solve_down, solve_up_adjoint, solve_down_adjoint, composite_inertia
-    )
+        factorise, root_forces, free_motion, solve_down, solve_up_adjoint, solve_down_adjoint, combine, project,
+        recursive_newton_euler, composite_inertia,
+    )  # fmt: skip

@@ -1,4 +1,4 @@
-"""Accelerations from joint forces, without contacts, and their adjoint; the mass matrix."""
+"""Accelerations from joint forces, joint forces from accelerations and the mass matrix, without contacts; adjoints."""
 
 from functools import cache
 
@@ -85,6 +85,138 @@ def make_forward_dynamics_adjoint(real, sizes: Sizes):
                 params_bar.armature[env, j] = params_bar.armature[env, j] - e_bar.dofs[j].s * e.dofs[j].dqd
 
     return forward_dynamics_adjoint
+
+
+def make_inverse_adjoint(s):
+    real, t = s.t.real, s.t
+    vec6 = t.vec6
+
+    @wp.func
+    def inverse_adjoint(
+        e: wp.ref[t.Env], e_bar: wp.ref[t.EnvBar], qdd: wp.array(dtype=real), tau_bar: wp.array(dtype=real)
+    ):
+        """Adjoint of tau = M qdd + C, without armature: -s.(M a + C) of motion.py with s = -tau_bar and dt = 1.
+
+        After `kinematics`. Adds to e_bar.q, qd and params; M tau_bar can be read from the sums abar.
+        """
+        s.motion.clear(e, e_bar)
+        e.links[0].dv = vec6()
+        e_bar.links[0].W = vec6()
+        for i in range(1, e.model.num_links):
+            p = e.model.parent[i]
+            e.links[i].dv = s.dynamics.combine(e, i, e.links[p].dv, qdd)
+            e_bar.links[i].W = -s.dynamics.combine(e, i, -e_bar.links[p].W, tau_bar)
+        s.motion.motion_adjoint(e, e_bar)
+
+    return inverse_adjoint
+
+
+@cache
+def make_inverse_dynamics(real, sizes: Sizes):
+    s = make_step(real, sizes)
+    t = s.t
+
+    @wp.kernel(**KERNEL, module_options=module_options())
+    def inverse_dynamics(
+        model: t.Model, params: t.Params, first: int, q: wp.array2d(dtype=real), qd: wp.array2d(dtype=real),
+        qdd: wp.array2d(dtype=real), tau: wp.array2d(dtype=real),
+    ):  # fmt: skip
+        env = first + wp.tid()
+        e = t.Env()
+        while False:  # only declares, see env.py
+            memory = t.Memory()
+        t.enter(e, wp.address_of(memory), model, params, env)
+        e.q = q[env]
+        e.qd = qd[env]
+        s.kinematics.kinematics(e)
+        s.dynamics.recursive_newton_euler(e, qdd[env], tau[env])
+        for j in range(model.num_dofs):
+            tau[env, j] = tau[env, j] + params.armature[env, j] * qdd[env, j]
+
+    return inverse_dynamics
+
+
+@cache
+def make_inverse_dynamics_adjoint(real, sizes: Sizes):
+    s = make_step(real, sizes)
+    t, inverse_adjoint = s.t, make_inverse_adjoint(s)
+
+    @wp.kernel(**KERNEL, module_options=module_options())
+    def inverse_dynamics_adjoint(
+        model: t.Model, params: t.Params, first: int, q: wp.array2d(dtype=real), qd: wp.array2d(dtype=real),
+        qdd: wp.array2d(dtype=real), tau_bar: wp.array2d(dtype=real), q_bar: wp.array2d(dtype=real),
+        qd_bar: wp.array2d(dtype=real), qdd_bar: wp.array2d(dtype=real), params_bar: t.ParamsBar,
+    ):  # fmt: skip
+        """q_bar and qd_bar come in as zeros."""
+        env = first + wp.tid()
+        e = t.Env()
+        e_bar = t.EnvBar()
+        while False:  # only declares, see env.py
+            memory = t.MemoryBar()
+        t.enter(e, wp.address_of(memory), model, params, env)
+        t.enter_bar(e, e_bar, wp.address_of(memory), params_bar)
+        e.model.dt = real(1.0)
+        e.q = q[env]
+        e.qd = qd[env]
+        e_bar.q = q_bar[env]
+        e_bar.qd = qd_bar[env]
+        s.kinematics.kinematics(e)
+        inverse_adjoint(e, e_bar, qdd[env], tau_bar[env])
+        for i in range(1, model.num_links):
+            for n in range(model.num_joint_dofs[i]):
+                j = model.v_start[i] + n
+                armature = params.armature[env, j] * tau_bar[env, j]
+                qdd_bar[env, j] = armature - s.dynamics.project(e, i, e_bar.links[i].abar, n)
+                if params_bar.joints != 0:
+                    params_bar.armature[env, j] = params_bar.armature[env, j] + tau_bar[env, j] * qdd[env, j]
+
+    return inverse_dynamics_adjoint
+
+
+@cache
+def make_mass_matrix_adjoint(real, sizes: Sizes):
+    s = make_step(real, sizes)
+    t, inverse_adjoint = s.t, make_inverse_adjoint(s)
+    vec6 = t.vec6
+
+    @wp.kernel(**KERNEL, module_options=module_options())
+    def mass_matrix_adjoint(
+        model: t.Model, params: t.Params, first: int, q: wp.array2d(dtype=real), qd: wp.array2d(dtype=real),
+        M_bar: wp.array3d(dtype=real), unit: wp.array2d(dtype=real), q_bar: wp.array2d(dtype=real),
+        qd_bar: wp.array2d(dtype=real), params_bar: t.ParamsBar,
+    ):  # fmt: skip
+        """Column j of M are the joint forces of the unit acceleration j at rest, without gravity; qd and unit are zeros.
+
+        qd_bar is scratch.
+        """
+        env = first + wp.tid()
+        e = t.Env()
+        e_bar = t.EnvBar()
+        while False:  # only declares, see env.py
+            memory = t.MemoryBar()
+        t.enter(e, wp.address_of(memory), model, params, env)
+        t.enter_bar(e, e_bar, wp.address_of(memory), params_bar)
+        e.model.dt = real(1.0)
+        e.q = q[env]
+        e.qd = qd[env]
+        e_bar.q = q_bar[env]
+        e_bar.qd = qd_bar[env]
+        s.kinematics.kinematics(e)
+        for i in range(model.num_links):
+            e.links[i].a = vec6()
+        gravity_bar = t.vec3()
+        if params_bar.joints != 0:
+            gravity_bar = params_bar.gravity[env]
+        for j in range(model.num_dofs):
+            unit[env, j] = real(1.0)
+            inverse_adjoint(e, e_bar, unit[env], M_bar[env, j])
+            unit[env, j] = real(0.0)
+            if params_bar.joints != 0:
+                params_bar.armature[env, j] = params_bar.armature[env, j] + M_bar[env, j, j]
+        if params_bar.joints != 0:  # the adjoint of motion takes a for an acceleration against gravity
+            params_bar.gravity[env] = gravity_bar
+
+    return mass_matrix_adjoint
 
 
 @cache

@@ -15,9 +15,13 @@ import warp as wp
 
 from ..kernels.queries.contacts import make_contacts, make_contacts_adjoint
 from ..kernels.queries.diagnostics import make_diagnostics
-from ..kernels.queries.dynamics import make_forward_dynamics, make_forward_dynamics_adjoint, make_mass_matrix
+from ..kernels.queries.dynamics import (
+    make_forward_dynamics, make_forward_dynamics_adjoint, make_inverse_dynamics, make_inverse_dynamics_adjoint,
+    make_mass_matrix, make_mass_matrix_adjoint,
+)  # fmt: skip
 from ..kernels.queries.jacobians import make_jacobians
 from ..kernels.queries.poses import make_link_poses, make_link_poses_adjoint
+from ..kernels.queries.velocities import make_frame_jacobians, make_link_velocities, make_link_velocities_adjoint
 from ..kernels.rollout import make_rollout, make_rollout_adjoint
 from ..kernels.types import Sizes, make_arguments
 from ..model import Model
@@ -79,18 +83,23 @@ class Engine:
         self._kernel_sizes = {
             **dict.fromkeys((make_rollout, make_contacts, make_diagnostics), self.sizes),
             **dict.fromkeys((make_rollout_adjoint, make_contacts_adjoint, make_jacobians), recording),
-            **dict.fromkeys((make_forward_dynamics, make_forward_dynamics_adjoint, make_mass_matrix), tree),
+            **dict.fromkeys((make_forward_dynamics, make_forward_dynamics_adjoint), tree),
+            **dict.fromkeys((make_inverse_dynamics, make_inverse_dynamics_adjoint), tree),
+            **dict.fromkeys((make_mass_matrix, make_mass_matrix_adjoint), tree),
             **dict.fromkeys((make_link_poses, make_link_poses_adjoint), tree),
+            **dict.fromkeys((make_link_velocities, make_link_velocities_adjoint, make_frame_jacobians), tree),
         }
+        self._no_wrench = self.like.new_zeros(0, 0, 0, 0)
 
-    def _run(self, factory, params: Mapping[str, torch.Tensor], *arguments) -> None:
-        """Launch the kernel that a factory makes."""
+    def _run(self, factory, params: Mapping[str, torch.Tensor], *arguments, wrenches: bool = False) -> None:
+        """Launch the kernel that a factory makes; wrenches: with code for those of the caller."""
         if any(value._version for value in self.params.values()):
             raise RuntimeError(
                 "Simulator.params was changed in place. Its tensors are shared by all environments and by pending "
                 "backward passes: clone one, change the clone and pass it, as in step(..., params={'mass': mass})."
             )
-        kernel = factory(self.real, self._kernel_sizes[factory])
+        sizes = self._kernel_sizes[factory]
+        kernel = factory(self.real, replace(sizes, wrenches=True) if wrenches else sizes)
         struct, held = self.device_params, self._held
         if params:
             struct, held = params_struct(self.types, params, base=self.device_params)
@@ -104,44 +113,52 @@ class Engine:
         diverged, dropped = self._no_counts
         return diverged.clone(), dropped.clone()
 
-    def rollout(self, counts: Counts, substeps: int, stride: int, u, q, qd, params):
+    def rollout(self, counts: Counts, substeps: int, stride: int, u, wrench, q, qd, params):
         """The initial state and every `stride`-th state after it, and the last; (rows, num_envs, ...).
 
         stride: in steps of dt, of which a control has `substeps`.
+        wrench: (controls, num_envs, links, 6) or None.
         """
         rows = 1 - (-u.shape[0] * substeps // stride)
         qs, qds = q.new_empty(rows, *q.shape), qd.new_empty(rows, *qd.shape)
         qs[0], qds[0] = q.detach(), qd.detach()
         if u.shape[0] > 0:
-            self._run(make_rollout, params, substeps, stride, u, qs, qds, *counts)
+            self._steps(params, substeps, stride, u, wrench, qs, qds, *counts)
         return qs, qds
 
-    def rollout_adjoint(self, params, *arguments) -> None:
-        """Adjoint of a rollout; arguments are those of the kernel, from substeps on."""
-        self._run(make_rollout_adjoint, params, *arguments)
+    def _steps(self, params, substeps: int, stride: int, u, wrench, *arguments) -> None:
+        acting = self._no_wrench if wrench is None else wrench
+        self._run(make_rollout, params, substeps, stride, u, acting, *arguments, wrenches=wrench is not None)
 
-    def step(self, counts: Counts, substeps: int, u, q, qd, params):
+    def rollout_adjoint(self, params, substeps: int, stride: int, u, wrench, *arguments, wrench_bar, params_bar) -> None:
+        """Adjoint of a rollout; arguments are those of the kernel between wrench and wrench_bar."""
+        acting, bar = (self._no_wrench, self._no_wrench) if wrench is None else (wrench, wrench_bar)
+        arguments = (u, acting, *arguments, bar, params_bar)
+        self._run(make_rollout_adjoint, params, substeps, stride, *arguments, wrenches=wrench is not None)
+
+    def step(self, counts: Counts, substeps: int, u, wrench, q, qd, params):
         """The state after one control: copies of the given state, stepped in place."""
         q, qd = q.detach().clone(), qd.detach().clone()
         rows = (x[None].expand(2, -1, -1) for x in (q, qd))  # before and after are the same memory
-        self._run(make_rollout, params, substeps, substeps, u[None], *rows, *counts)
+        self._steps(params, substeps, substeps, u[None], None if wrench is None else wrench[None], *rows, *counts)
         return q, qd
 
     def step_in_place(self, counts: Counts, substeps: int, u: wp.array, q: wp.array, qd: wp.array) -> None:
         """One control on Warp arrays; q and qd are overwritten."""
         rows = (_before_and_after(x) for x in (q, qd))
-        self._run(make_rollout, {}, substeps, substeps, u.reshape((1, *u.shape)), *rows, *counts)
+        self._steps({}, substeps, substeps, u.reshape((1, *u.shape)), None, *rows, *counts)
 
     def step_adjoint(self, substeps: int, u, q, qd, u_bar, q_bar, qd_bar) -> None:
         """Adjoint of one control with the default parameters; q_bar and qd_bar are overwritten, u_bar is added to."""
         qs, qds = q[None], qd[None]
         if substeps > 1:
-            qs, qds = self.rollout(self.counts(), substeps, 1, u[None], q, qd, {})
+            qs, qds = self.rollout(self.counts(), substeps, 1, u[None], None, q, qd, {})
         never = torch.ones_like(self._no_counts[0])  # diverged
         stride = substeps + 1  # beyond the end: no gradients are added on the way, so qs and qds only fill the place
         self.rollout_adjoint(
-            {}, substeps, stride, u[None], qs, qds, never, qs, qds, q_bar, qd_bar, u_bar[None], self.types.ParamsBar()
-        )
+            {}, substeps, stride, u[None], None, qs, qds, never, qs, qds, q_bar, qd_bar, u_bar[None], wrench_bar=None,
+            params_bar=self.types.ParamsBar(),
+        )  # fmt: skip
 
     # -- queries; adjoints return the gradients in the order of the query's inputs
 
@@ -159,6 +176,40 @@ class Engine:
         still, M = self._still(q), q.new_zeros(self.num_envs, self.model.nv, self.model.nv)
         self._run(make_mass_matrix, params, q, still, M)
         return M
+
+    def mass_matrix_adjoint(self, q, params, outputs_bar, params_bar):
+        q_bar, scratch = torch.zeros_like(q), (self._still(q), self._still(q), self._still(q))
+        still, unit, qd_bar = scratch
+        self._run(make_mass_matrix_adjoint, params, q, still, *outputs_bar, unit, q_bar, qd_bar, params_bar)
+        return (q_bar,)
+
+    def inverse_dynamics(self, q, qd, qdd, params):
+        tau = torch.empty_like(qd)
+        self._run(make_inverse_dynamics, params, q, qd, qdd, tau)
+        return tau
+
+    def inverse_dynamics_adjoint(self, q, qd, qdd, params, outputs_bar, params_bar):
+        bars = [torch.zeros_like(x) for x in (q, qd, qdd)]
+        self._run(make_inverse_dynamics_adjoint, params, q, qd, qdd, *outputs_bar, *bars, params_bar)
+        return bars
+
+    def link_velocities(self, q, qd, params):
+        velocities = q.new_empty(self.num_envs, self.model.num_links, 6)
+        self._run(make_link_velocities, params, self._frames, q, qd, velocities)
+        return velocities
+
+    def link_velocities_adjoint(self, q, qd, params, outputs_bar, params_bar):
+        bars = [torch.zeros_like(x) for x in (q, qd)]
+        self._run(make_link_velocities_adjoint, params, self._frames, q, qd, *outputs_bar, *bars, params_bar)
+        return bars
+
+    def frame_jacobians(self, q, links, offsets, params):
+        """links: (frames,) int32, 0 for the world; offsets: (frames, 3) in the links' frames."""
+        J = q.new_zeros(self.num_envs, len(links), 6, self.model.nv)
+        if len(links):
+            offsets = wp.from_torch(offsets, dtype=self.types.vec3)
+            self._run(make_frame_jacobians, params, links, offsets, q, self._still(q), J)
+        return J
 
     def link_poses(self, q, params):
         poses = q.new_empty(self.num_envs, self.model.num_links, 7)
