@@ -9,7 +9,21 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from ..geometry.rotations import IDENTITY, matrix_to_quat, quat_multiply, quat_to_matrix, unit_quat
-from ..model import NQ, NV, WORLD, Body, Drive, DriveType, JointType, Model, ModelError, Shape, ShapeType, assemble
+from ..model import (
+    NQ,
+    NV,
+    WORLD,
+    Body,
+    Drive,
+    DriveType,
+    Frame,
+    JointType,
+    Model,
+    ModelError,
+    Shape,
+    ShapeType,
+    assemble,
+)
 from ..model.assemble import PER_DOF
 
 GROUND = "ground"
@@ -23,6 +37,7 @@ class Parts:
     shapes: list[Shape]
     drives: list[Drive]
     pairs: list[tuple[int, int, float, float]]  # shape, shape, friction, restitution
+    frames: list[Frame]  # those that are not links
 
 
 def combine(
@@ -34,10 +49,10 @@ def combine(
     """One environment that holds all `models`.
 
     poses: for each model None, a position (3,) m, a position and quaternion xyzw (7,), or a transform (4, 4). It moves
-        everything that is fixed to the world: fixed-base roots, the default pose of free roots, and shapes of the
-        world, but not a plane that is called "ground".
-    names: a prefix for each model; default: its name, with a number if several have it. A link, joint, drive or shape
-        is called `prefix/name` if another model has the same name, and keeps its name otherwise.
+        everything that is fixed to the world: fixed-base roots, the default pose of free roots, frames and shapes
+        of the world, but not a plane that is called "ground".
+    names: a prefix for each model; default: its name, with a number if several have it. A link, joint, drive, frame or
+        shape is called `prefix/name` if another model has the same name, and keeps its name otherwise.
     ground: True adds a plane at z = 0 called "ground", unless there is a plane already; False removes planes of that
         name; None changes nothing.
 
@@ -66,7 +81,7 @@ def combine(
     prefixes = _prefixes(models, names)
     renamed = _Names(models, prefixes)
 
-    total = Parts([], [], [], [])
+    total = Parts([], [], [], [], [])
     owners: list[set[int]] = []  # which models each shape came from
     for k, model in enumerate(models):
         parts = disassemble(model)
@@ -80,6 +95,7 @@ def combine(
             body.order += links  # there are as many joints as links
         total.bodies += parts.bodies
         total.shapes += [s if s.link == WORLD else replace(s, link=s.link + links) for s in parts.shapes]
+        total.frames += [f if f.link == WORLD else replace(f, link=f.link + links) for f in parts.frames]
         total.drives += parts.drives
         total.pairs += [(a + shapes, b + shapes, mu, e) for a, b, mu, e in parts.pairs]
         owners += [{k} for _ in parts.shapes]
@@ -92,6 +108,7 @@ def combine(
         total.drives,
         pairs=total.pairs,
         gravity=models[0].gravity,
+        frames=total.frames,
         merged=[renamed.merged(pair, k) for k, model in enumerate(models) for pair in model.merged],
         notes=list(dict.fromkeys(f"{m.name}: {note}" for m in models for note in m.notes)),
     )
@@ -139,7 +156,11 @@ def disassemble(model: Model) -> Parts:
         (int(a), int(b), float(mu), float(e))
         for (a, b), mu, e in zip(model.pairs, model.pair_friction, model.pair_restitution)
     ]
-    return Parts(bodies, list(model.shapes), drives, pairs)
+    frames = [
+        Frame(model.frames[k], int(model.frame_link[k]), model.frame_offset[k], model.frame_quat[k])
+        for k in range(model.num_links, len(model.frames))
+    ]
+    return Parts(bodies, list(model.shapes), drives, pairs, frames)
 
 
 def _prefixes(models: Sequence[Model], names: Sequence[str] | None) -> list[str]:
@@ -187,13 +208,14 @@ class _Names:
             s if _is_ground(s) else replace(s, name=self("shape", s.name, k), body=self("body", s.body, k))
             for s in parts.shapes
         ]
+        parts.frames = [replace(f, name=self("body", f.name, k)) for f in parts.frames]
 
     def merged(self, pair: tuple[str, str], k: int) -> tuple[str, str]:
         return self("body", pair[0], k), self("body", pair[1], k)
 
 
 def _body_names(model: Model) -> set[str]:
-    return {*model.link_names, *(s.body for s in model.shapes), *(body for body, _ in model.merged)}
+    return {*model.frames, *(s.body for s in model.shapes), *(body for body, _ in model.merged)}
 
 
 def _shared(groups: list[set[str]], prefixes: list[str]) -> set[str]:
@@ -248,6 +270,10 @@ def _move(parts: Parts, shift: np.ndarray, turn: np.ndarray) -> None:
         if shape.link == WORLD and not _is_ground(shape):
             pos, quat = moved(shape.pos, shape.quat)
             parts.shapes[k] = replace(shape, pos=pos, quat=quat)
+    for k, frame in enumerate(parts.frames):
+        if frame.link == WORLD:
+            pos, quat = moved(frame.pos, frame.quat)
+            parts.frames[k] = replace(frame, pos=pos, quat=quat)
 
 
 def _is_ground(shape: Shape) -> bool:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from ..geometry.rotations import matrix_to_quat, quat_about, quat_multiply, quat_to_matrix
-from ..model import WORLD, Body, JointType, Model, ModelError, assemble
+from ..model import WORLD, Body, Frame, JointType, Model, ModelError, assemble
 from ..model.validate import check_flags
 from .xmlfile import parse_xml
 
@@ -98,6 +98,7 @@ def load_mjcf(
     pairs = read_pairs(source, shapes, index, ground=bool(ground), self_collision=self_collision, exclude=exclude)
     drives = read_drives(source)
     add_motor_inertia(source, bodies)
+    frames = read_frames(source, bodies)
     list_leftovers(source)
     if source.differences:
         warnings.warn(f"{source.path}: " + " ".join(source.differences), stacklevel=2)
@@ -109,6 +110,7 @@ def load_mjcf(
             drives,
             pairs=pairs,
             gravity=np.zeros(3) if source.disabled("GRAVITY") else source.m.opt.gravity,
+            frames=frames,
             merged=merged,
             notes=[*source.differences, *source.notes],
         )
@@ -181,6 +183,31 @@ def read_bodies(source: Source) -> tuple[list[Body], list[tuple[str, str]]]:
             inertia = turn @ np.diag(m.body_inertia[b]) @ turn.T
             add_mass(links[here.link], m.body_mass[b], here.origin + here.rotation @ m.body_ipos[b], inertia)
     return links, merged
+
+
+def read_frames(source: Source, links: list[Body]) -> list[Frame]:
+    """Every body without a joint and every named site; a site with the name of a body is called "site:NAME"."""
+    m = source.m
+
+    def frame(name: str, body: int, pos: np.ndarray, quat: np.ndarray) -> Frame:
+        place = source.placements[body]
+        turn = place.rotation @ quat_to_matrix(xyzw(quat))
+        return Frame(name, place.link, place.origin + place.rotation @ pos, matrix_to_quat(turn))
+
+    still = [b for b in range(1, m.nbody) if not m.body_jntnum[b]]
+    frames = [frame(source.body_names[b], b, np.zeros(3), np.array([1.0, 0.0, 0.0, 0.0])) for b in still]
+    sites = [m.site(s).name for s in range(m.nsite)]
+    bodies = {*source.body_names, *(link.name for link in links)}
+    for s, name in enumerate(sites):
+        if not name:
+            continue
+        free = name
+        while free in bodies or (free != name and free in sites):
+            free = f"site:{free}"
+        if free != name:
+            source.notes.append(f"Site {name!r} has the name of a body; its frame is called {free!r}.")
+        frames.append(frame(free, m.site_bodyid[s], m.site_pos[s], m.site_quat[s]))
+    return frames
 
 
 def _joint_chain(source: Source, b: int, joints: range, at: Placement, count: int) -> list[Body]:

@@ -17,7 +17,7 @@ import numpy as np
 
 from ..geometry.kinematics import lowest_point
 from ..geometry.rotations import matrix_to_quat
-from ..model import WORLD, Body, JointType, Model, ModelError, Shape, ShapeType, assemble
+from ..model import WORLD, Body, Frame, JointType, Model, ModelError, Shape, ShapeType, assemble
 from ..model.validate import check_flags, inertia_problem
 from .urdf_drives import PerJoint, make_drives
 from .urdf_shapes import ShapeReader, read_origin
@@ -95,7 +95,7 @@ def load_urdf(
     try:
         model = assemble(
             robot.attributes.get("name") or path.stem, bodies, build.shapes, drives,
-            exclude=pairs, gravity=gravity, merged=build.merged, notes=notes,
+            exclude=pairs, gravity=gravity, frames=build.frames, merged=build.merged, notes=notes,
         )  # fmt: skip
     except ModelError as error:
         raise ModelError(f"{path}: {error}") from None
@@ -158,6 +158,7 @@ class _Build:
         self.groups: dict[int, _Group] = {WORLD: _Group("world")}
         self.shapes: list[Shape] = []
         self.merged: list[tuple[str, str]] = []
+        self.frames: list[Frame] = []  # of the merged links
         self._places: dict[
             str, tuple[int, np.ndarray, np.ndarray]
         ] = {}  # link: its group, and its pose in the group's frame
@@ -254,6 +255,7 @@ class _Build:
         group.links.append(name)
         if name != group.name:
             self.merged.append((name, group.name))
+            self.frames.append(Frame(name, index, p, matrix_to_quat(R)))
         mass, com, inertia = _inertial(link)
         group.add(mass, p + R @ com, R @ inertia @ R.T)
         if inertia_problem(inertia):

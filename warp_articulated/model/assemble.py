@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 import numpy as np
 
-from .description import NQ, NV, Body, Drive, DriveType, JointType, Model, ModelError, Shape, frozen
+from ..geometry.rotations import IDENTITY, unit_quat
+from .description import NQ, NV, Body, Drive, DriveType, Frame, JointType, Model, ModelError, Shape, frozen
 from .pairs import order_pairs, shape_pairs
-from .validate import check_bodies, check_resistance
+from .validate import check_bodies, check_frames, check_resistance
 
 PER_DOF = (  # of Body and Model
     "armature", "damping", "stiffness", "spring_ref", "frictionloss", "lower", "upper", "limit_restitution",
@@ -24,6 +26,7 @@ def assemble(
     exclude: Iterable[tuple[str, str]] = (),
     pairs: Sequence[tuple[int, int, float, float]] | None = None,
     gravity=(0.0, 0.0, -9.81),
+    frames: Sequence[Frame] = (),
     merged: Iterable[tuple[str, str]] = (),
     notes: Iterable[str] = (),
 ) -> Model:
@@ -32,10 +35,12 @@ def assemble(
     exclude: pairs of body names that never collide.
     pairs: (shape, shape, friction, restitution) if the file itself says what collides; otherwise every supported
         pair of shapes on different, not adjacent links, with geometric means of friction and larger restitution.
+    frames: merged bodies and sites; links are frames without being listed.
     """
     if not bodies:
         raise ModelError(f"{name}: there is no moving link, so there is nothing to simulate.")
     notes = [*notes, *check_bodies(name, bodies)]
+    check_frames(name, bodies, frames)
     order = sorted(range(len(bodies)), key=lambda i: (bodies[i].order if bodies[i].order >= 0 else i, i))
     kinds = [bodies[i].joint_type for i in order]
     joint_of_link, q_start, v_start = (np.zeros(len(bodies), int) for _ in range(3))
@@ -43,7 +48,10 @@ def assemble(
     q_start[order] = np.cumsum([0, *(NQ[kind] for kind in kinds)])[:-1]
     v_start[order] = np.cumsum([0, *(NV[kind] for kind in kinds)])[:-1]
     q0 = np.concatenate([_default_position(bodies[i]) for i in order])
-    per_dof = {key: np.repeat([getattr(bodies[i], key) for i in order], [NV[k] for k in kinds]) for key in PER_DOF}
+    counts = [NV[kind] for kind in kinds]
+    per_dof: dict[str, Any] = {
+        key: frozen(np.repeat([getattr(bodies[i], key) for i in order], counts)) for key in PER_DOF
+    }
 
     link_of = {bodies[i].joint_name: i for i in order}
     for drive in drives:
@@ -72,7 +80,7 @@ def assemble(
         inertia=frozen([b.inertia for b in bodies]),
         q_start=frozen(q_start, int),
         v_start=frozen(v_start, int),
-        **{key: frozen(values) for key, values in per_dof.items()},
+        **per_dof,
         drive_dof=frozen([v_start[i] for i in driven], int),
         drive_type=frozen([int(d.type) for d in drives], int),
         gear=frozen([d.gear for d in drives]),
@@ -87,11 +95,23 @@ def assemble(
         gravity=frozen(gravity),
         q0=frozen(q0),
         u0=frozen(u0),
+        **frame_arrays([b.name for b in bodies], [b.frame_pos for b in bodies], frames),
         merged=tuple(merged),
         notes=tuple(notes),
     )
     check_resistance(model)
     return model
+
+
+def frame_arrays(link_names: Sequence[str], frame_pos: Any, frames: Sequence[Frame] = ()) -> dict[str, Any]:
+    """The fields of a Model about its frames: those of the links, and `frames` after them."""
+    count = len(link_names)
+    return {
+        "frames": (*link_names, *(f.name for f in frames)),
+        "frame_link": frozen([*range(count), *(f.link for f in frames)], int),
+        "frame_offset": frozen([*frame_pos, *(f.pos for f in frames)]),
+        "frame_quat": frozen([*([IDENTITY] * count), *(unit_quat(f.quat) for f in frames)]),
+    }
 
 
 def _check_drive(name: str, drive: Drive, bodies: Sequence[Body], link_of: dict[str, int]) -> None:

@@ -85,6 +85,16 @@ class Body:
 
 
 @dataclass(frozen=True)
+class Frame:
+    """A named place on a link, or on the world (link -1), that is not the link itself."""
+
+    name: str
+    link: int
+    pos: np.ndarray  # in the link's frame
+    quat: np.ndarray
+
+
+@dataclass(frozen=True)
 class Shape:
     """A collision (or only visible) shape on a link, or on the world (link -1)."""
 
@@ -119,7 +129,13 @@ class Drive:
 
 @dataclass(frozen=True, eq=False)
 class Model:
-    """One environment, immutable. nl links, nq positions, nv velocities, nu controls, np collision pairs."""
+    """One environment, immutable. nl links, nq positions, nv velocities, nu controls, np collision pairs, nf frames.
+
+    Frames are named places whose pose can be asked for: first every link, then every body of the file that a fixed
+    joint merged into a link or into the world, then every named MJCF site. A link's frame is the one that the file gave
+    its body, as Simulator.link_poses returns it. A frame's origin in the world is p + R frame_offset and its
+    rotation R frame_quat, with p and R the link's frame, which joint_pos, joint_quat and q place.
+    """
 
     name: str
     link_names: tuple[str, ...]
@@ -158,6 +174,10 @@ class Model:
     gravity: np.ndarray  # (3,) m/s^2
     q0: np.ndarray  # (nq,)
     u0: np.ndarray  # (nu,)
+    frames: tuple[str, ...]  # the first nl are link_names
+    frame_link: np.ndarray  # (nf,) int, -1: fixed to the world
+    frame_offset: np.ndarray  # (nf, 3) m, in the link's frame; frame_pos for the first nl
+    frame_quat: np.ndarray  # (nf, 4), relative to the link; the identity for the first nl
     merged: tuple[tuple[str, str], ...] = ()  # (body, link it was merged into) for every fixed joint
     notes: tuple[str, ...] = ()  # what the importer left out or changed, one sentence each
 

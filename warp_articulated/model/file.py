@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from ..files import check_output_path, replace_when_done
+from .assemble import frame_arrays
 from .description import Model, ModelError, Shape, ShapeType
 
 VERSION = 1
@@ -31,8 +32,9 @@ _SHAPES = {
     "lower": "v", "upper": "v", "limit_restitution": "v",
     "drive_dof": "u", "drive_type": "u", "gear": "u", "kp": "u", "kd": "u", "effort": "u", "u0": "u",
     "pairs": "p2", "pair_friction": "p", "pair_restitution": "p", "gravity": "3", "q0": "q",
+    "frames": "f", "frame_link": "f", "frame_offset": "f3", "frame_quat": "f4",
 }  # fmt: skip
-_STRINGS = ("link_names", "joint_names", "drive_names", "notes", "merged")
+_STRINGS = ("link_names", "joint_names", "drive_names", "notes", "merged", "frames")
 
 
 def save_model(path: str | os.PathLike, model: Model) -> None:
@@ -80,8 +82,7 @@ def model_from_arrays(arrays: Mapping[str, np.ndarray], where: str) -> Model:
         raise ModelError(f"{where}: there is no model in this file; Model.save and Trajectory.save write such files.")
     if int(values["version"]) != VERSION:
         raise ModelError(f"{where}: the model has format {int(values['version'])}; this version reads {VERSION}.")
-    if "upper" in values:  # files from before it was added
-        values.setdefault("limit_restitution", np.zeros_like(values["upper"]))
+    _add_newer(values)
     wanted = ["name", *_SHAPES, *(f"shape.{name}" for name in _shape_columns(()))]
     missing = [name for name in wanted if name not in values]
     if missing:
@@ -99,6 +100,15 @@ def model_from_arrays(arrays: Mapping[str, np.ndarray], where: str) -> Model:
             given[name] = value
     columns = {name.removeprefix("shape."): array for name, array in values.items() if name.startswith("shape.")}
     return Model(name=str(values["name"]), shapes=_shapes_of(columns, where), **given)
+
+
+def _add_newer(values: dict[str, np.ndarray]) -> None:
+    """Give files from before a field was added what they had without it."""
+    if "upper" in values:
+        values.setdefault("limit_restitution", np.zeros_like(values["upper"]))
+    names, origins = values.get("link_names", np.zeros(())), values.get("frame_pos", np.zeros(()))
+    if "frames" not in values and origins.shape == (names.size, 3):  # frames of links only
+        values |= {name: np.asarray(array) for name, array in frame_arrays(names.tolist(), origins).items()}
 
 
 def _check_shapes(values: Mapping[str, np.ndarray], where: str) -> None:

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from ..geometry import kinematics  # the module: it imports this package, too
-from .description import NQ, WORLD, Body, JointType, Model, ModelError
+from .description import NQ, WORLD, Body, Frame, JointType, Model, ModelError
 
 # Real files are rounded to a few digits: a thousandth of the largest moment is accepted without a note.
 TRIANGLE_TOLERANCE = 1e-3
@@ -57,6 +57,21 @@ def _check_names(name: str, bodies: Sequence[Body]) -> None:
             if word in seen:
                 raise ModelError(f"{name}: two {kind} are called {word!r}; names must be unique.")
             seen.add(word)
+
+
+def check_frames(name: str, bodies: Sequence[Body], frames: Sequence[Frame]) -> None:
+    """Raise ModelError for frames whose names, links or numbers cannot be used."""
+    seen = {b.name for b in bodies}
+    for frame in frames:
+        if not frame.name or frame.name in seen:
+            raise ModelError(f"{name}: two frames are called {frame.name!r}, or it is empty; names must be unique.")
+        seen.add(frame.name)
+        numbers = np.concatenate([frame.pos, frame.quat])
+        if not (WORLD <= frame.link < len(bodies) and numbers.shape == (7,) and np.isfinite(numbers).all()):
+            raise ModelError(
+                f"{name}: frame {frame.name!r} is at {numbers.tolist()} on link {frame.link}; it needs a position, a "
+                f"quaternion and a link below {len(bodies)}."
+            )
 
 
 def _check_numbers(where: str, body: Body) -> None:
