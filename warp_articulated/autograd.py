@@ -71,7 +71,9 @@ class Rollout(torch.autograd.Function):
     """(states, controls, parameters) -> states at every `every`-th control; returns 1 + ceil(T / every) rows."""
 
     @staticmethod
-    def forward(ctx, engine: Engine, counts, substeps: int, every: int, names: Sequence[str], u, wrench, q, qd, *values):
+    def forward(
+        ctx, engine: Engine, counts, substeps: int, every: int, names: Sequence[str], u, wrench, q, qd, *values
+    ):
         params = dict(zip(names, values, strict=True))
         qs, qds = engine.rollout(counts, substeps, every * substeps, u, wrench, q, qd, params)
         ctx.engine, ctx.substeps, ctx.every, ctx.names = engine, substeps, every, names

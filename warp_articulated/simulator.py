@@ -15,6 +15,7 @@ from . import autograd
 from .autograd import eager
 from .device import checks, cuda
 from .device.engine import PRECISIONS, Counts, Engine
+from .device.frames import Frames, numbers_of
 from .device.results import Contacts, Diagnostics
 from .device.structs import broadcast, check_names, check_rows, check_values
 from .device.topology import default_contacts
@@ -141,6 +142,7 @@ class Simulator:
         self.params = self._engine.params
         """Default parameters: name -> (num_envs, ...), one value that all environments share. `clone` to change."""
         self._quaternions = _quaternions(model)
+        self._frames: dict[tuple[int, ...], Frames] = {}
         self._warned_of_drops = False
 
     def __reduce__(self):
@@ -273,13 +275,42 @@ class Simulator:
         return autograd.query(self._engine, "link_poses", (self._positions(q),), self._own_params(params))
 
     @eager
+    def frame_poses(self, q, frames=None, *, params: Mapping | None = None) -> torch.Tensor:
+        """World position and quaternion xyzw (num_envs, frames, 7) of frames.
+
+        frames: names in model.frames (links, bodies that fixed joints merged, MJCF sites) or their numbers, in the order
+            of the result; None: all.
+        """
+        chosen, links = self._chosen(frames), self.link_poses(q, params=params)
+        return chosen.poses(links)
+
+    @eager
+    def frame_velocities(self, q, qd, frames=None, *, params: Mapping | None = None) -> torch.Tensor:
+        """Linear velocities of the origins of frames, and angular velocities, world axes (num_envs, frames, 6)."""
+        chosen = self._chosen(frames)
+        q, qd = self._state(q, qd)
+        own = self._own_params(params)
+        poses = autograd.query(self._engine, "link_poses", (q,), own)
+        return chosen.velocities(poses, autograd.query(self._engine, "link_velocities", (q, qd), own))
+
+    @eager
+    def frame_jacobians(self, q, frames=None, *, params: Mapping | None = None) -> torch.Tensor:
+        """Jacobians (num_envs, frames, 6, nv): frame_velocities = J qd."""
+        chosen, q = self._chosen(frames), self._positions(q)
+        own = self._own_params(params)
+        _refuse_gradients("frame_jacobians", q, *own.values())
+        return self._engine.frame_jacobians(q, chosen.kernel_links, chosen.kernel_offsets, own)
+
+    @eager
     def contacts(self, q, qd, u=None, *, params: Mapping | None = None) -> Contacts:
         """The contacts that a step of dt from this state would resolve, and their impulses."""
         q, qd = self._state(q, qd)
         found = autograd.query(self._engine, "contacts", (self._control(u), q, qd), self._own_params(params))
         points, normals, depths, impulses, pairs, counts, change = found
         active = torch.arange(points.shape[1], device=q.device) < counts[:, :1]
-        return Contacts(points, normals, depths, impulses, active, pairs, counts[:, 2], change, counts[:, 3])
+        return Contacts(
+            points, normals, depths, impulses, active, pairs, counts[:, 2], change, counts[:, 3], self.dt, self.model
+        )
 
     @eager
     def jacobians(self, q, qd, u=None, *, params: Mapping | None = None) -> tuple[torch.Tensor, torch.Tensor]:
@@ -352,6 +383,12 @@ class Simulator:
         if getattr(wrench, "ndim", 4) == 3:
             return self._checked("wrench", wrench, *shape).expand(steps, *shape)
         return self._checked("wrench", wrench, steps, *shape)
+
+    def _chosen(self, frames) -> Frames:
+        numbers = numbers_of(self.model, frames)
+        if numbers not in self._frames:
+            self._frames[numbers] = Frames(self.model, numbers, self._engine.like)
+        return self._frames[numbers]
 
     def _substeps(self, substeps: int | None) -> int:
         return self.substeps if substeps is None else checks.whole("substeps", substeps, 1)

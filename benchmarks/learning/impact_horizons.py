@@ -47,7 +47,9 @@ def learn(folder: Path, horizon: int, mode: str, seed: int, seconds: float) -> d
     ]
     policy = load_policy(folder / "policy.pt").policy
     judged = {
-        other: float(evaluate(make(TASK, EPISODES, contact_time=other, threads=1, device="cpu"), policy, 1).returns.mean())
+        other: float(
+            evaluate(make(TASK, EPISODES, contact_time=other, threads=1, device="cpu"), policy, 1).returns.mean()
+        )
         for other in MODES
     }
     return {"horizon": horizon, "mode": mode, "seed": seed, "curve": curve, "steps": curve[-1][1], "judged": judged}
@@ -59,7 +61,8 @@ def report(results: dict) -> dict[str, str]:
         for mode in MODES:
             rows = [row for row in results["rows"] if (row["horizon"], row["mode"]) == (horizon, mode)]
             own, other = (
-                ", ".join(f"{row['judged'][m]:.0f}" for row in rows) for m in (mode, next(m for m in MODES if m != mode))
+                ", ".join(f"{row['judged'][m]:.0f}" for row in rows)
+                for m in (mode, next(m for m in MODES if m != mode))
             )
             steps = np.mean([row["steps"] for row in rows])
             lines.append([horizon, mode, own, other, f"{steps:,.0f}"])
@@ -87,7 +90,9 @@ def main(arguments: list[str] | None = None) -> dict:
         for seed in seeds:
             for horizon in HORIZONS:
                 for mode in MODES:
-                    results["rows"].append(learn(Path(folder, f"{horizon}-{mode}-{seed}"), horizon, mode, seed, seconds))
+                    results["rows"].append(
+                        learn(Path(folder, f"{horizon}-{mode}-{seed}"), horizon, mode, seed, seconds)
+                    )
                     progress(str(results["rows"][-1]))
     return reporting.finish("impact_horizons", options, results, report, plot)
 

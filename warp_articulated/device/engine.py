@@ -130,7 +130,9 @@ class Engine:
         acting = self._no_wrench if wrench is None else wrench
         self._run(make_rollout, params, substeps, stride, u, acting, *arguments, wrenches=wrench is not None)
 
-    def rollout_adjoint(self, params, substeps: int, stride: int, u, wrench, *arguments, wrench_bar, params_bar) -> None:
+    def rollout_adjoint(
+        self, params, substeps: int, stride: int, u, wrench, *arguments, wrench_bar, params_bar
+    ) -> None:
         """Adjoint of a rollout; arguments are those of the kernel between wrench and wrench_bar."""
         acting, bar = (self._no_wrench, self._no_wrench) if wrench is None else (wrench, wrench_bar)
         arguments = (u, acting, *arguments, bar, params_bar)

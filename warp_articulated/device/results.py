@@ -6,6 +6,8 @@ from dataclasses import dataclass
 
 import torch
 
+from ..model import Model
+
 
 @dataclass(frozen=True)
 class Contacts:
@@ -20,6 +22,20 @@ class Contacts:
     sweeps: torch.Tensor  # (num_envs,) int, solver iterations made
     residual: torch.Tensor  # (num_envs,) N s, largest change of an impulse in the last sweep
     dropped: torch.Tensor  # (num_envs,) int, contacts that had no room
+    dt: float  # s, length of the step
+    model: Model
+
+    def force_on(self, body: str) -> torch.Tensor:
+        """(num_envs, 3) N, world axes: mean force of all contacts on a body over the step.
+
+        body: a link, with all that is fixed to it, or a body that a fixed joint merged into a link, alone.
+        """
+        own = self.model.shapes_of(body)
+        signs = [(int(a) in own) - (int(b) in own) for a, b in self.model.pairs]
+        if not signs:
+            return torch.zeros_like(self.impulses[:, 0])
+        share = self.impulses.new_tensor(signs)[self.pairs.long()] / self.dt
+        return (torch.where(self.active, share, 0.0)[..., None] * self.impulses).sum(1)
 
 
 @dataclass(frozen=True)
