@@ -39,7 +39,7 @@ def motion(x: torch.Tensor, contact_time: str = "step") -> torch.Tensor:
     """Positions (STEPS + 1, n, nq) under the torques x (n, STEPS * nu)."""
     sim = simulator(len(x), contact_time)
     u = x.reshape(len(x), STEPS, sim.model.nu).transpose(0, 1).clone()
-    fingers = [sim.model.drive_names.index(name) for name in ("left_finger", "right_finger")]
+    fingers = [sim.model.drive(name) for name in ("left_finger", "right_finger")]
     u[RELEASE:, :, fingers] = u[RELEASE:, :, fingers] + OPEN
     qs, _ = sim.rollout(*sim.initial_state(), u)
     return qs

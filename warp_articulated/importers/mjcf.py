@@ -138,14 +138,14 @@ def compile_mjcf(path: Path) -> Source:
         raise ModelError(f"{path}: MuJoCo cannot compile this file: {' '.join(str(error).split())}") from error
     finally:
         mujoco.set_mju_user_warning(handler)
-    bodies = _unique(["world"] + [m.body(b).name or f"body{b}" for b in range(1, m.nbody)])
+    bodies = unique(["world"] + [m.body(b).name or f"body{b}" for b in range(1, m.nbody)])
     joints = [m.joint(j).name or f"{bodies[m.jnt_bodyid[j]]}_joint" for j in range(m.njnt)]
     geoms = [m.geom(g).name or f"{bodies[m.geom_bodyid[g]]}_geom" for g in range(m.ngeom)]
     notes = [f"MuJoCo says: {warning}" for warning in reported]
-    return Source(m, path, bodies, _unique(joints), _unique(geoms), notes)
+    return Source(m, path, bodies, unique(joints), unique(geoms), notes)
 
 
-def _unique(names: list[str]) -> list[str]:
+def unique(names: list[str]) -> list[str]:
     """Number repeated names. Only names that were made up here can repeat."""
     taken, result = set(names), []
     for name in names:

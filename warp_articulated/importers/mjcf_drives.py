@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from ..model import Body, Drive, DriveType
-from .mjcf import HINGE, SLIDE, Source
+from .mjcf import HINGE, SLIDE, Source, unique
 
 DYN_NONE, GAIN_FIXED, BIAS_NONE, BIAS_AFFINE = 0, 0, 0, 1  # mujoco.mjtDyn, mjtGain, mjtBias
 TRN_JOINT, TRN_JOINT_IN_PARENT = 0, 1  # mujoco.mjtTrn
@@ -32,7 +34,8 @@ def read_drives(source: Source) -> list[Drive]:
         source.notes.append("Actuators are in the order of their joints, which is not the order of the file.")
     if np.any(m.actuator_ctrllimited):
         source.notes.append("Controls are not clipped to the ctrlrange of the actuators.")
-    return drives
+    # two actuators without a name on one joint would both have the joint's
+    return [replace(drive, name=name) for drive, name in zip(drives, unique([d.name for d in drives]), strict=True)]
 
 
 def actuator_name(source: Source, a: int) -> str:

@@ -9,10 +9,12 @@ joint's frame is at `joint_pos`, `joint_quat` in the parent link; at q = 0 the l
 
 from __future__ import annotations
 
+import difflib
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from enum import IntEnum
+from functools import cached_property
 
 import numpy as np
 
@@ -201,6 +203,22 @@ class Model:
         """Number of moving links, nl."""
         return len(self.link_names)
 
+    def link(self, name: str) -> int:
+        """Index of link `name` in link_names; a wrong name gives a ModelError with the nearest ones."""
+        return self._index("link", name)
+
+    def joint(self, name: str) -> int:
+        """Index of joint `name` in joint_names."""
+        return self._index("joint", name)
+
+    def drive(self, name: str) -> int:
+        """Index of drive `name` in drive_names and in u."""
+        return self._index("drive", name)
+
+    def frame(self, name: str) -> int:
+        """Index of frame `name` in frames."""
+        return self._index("frame", name)
+
     def joint_q(self, name: str) -> slice:
         """Entries of joint `name` in q."""
         link = self._link_of_joint(name)
@@ -214,9 +232,26 @@ class Model:
         return slice(start, start + NV[JointType(self.joint_type[link])])
 
     def _link_of_joint(self, name: str) -> int:
-        if name not in self.joint_names:
-            raise ModelError(f"{self.name}: no joint is called {name!r}; the joints are {', '.join(self.joint_names)}.")
-        return int(np.flatnonzero(self.joint_of_link == self.joint_names.index(name))[0])
+        return int(self._joint_links[self.joint(name)])
+
+    @cached_property
+    def _joint_links(self) -> np.ndarray:
+        """(nl,) int, the link of each joint."""
+        return np.argsort(self.joint_of_link)
+
+    @cached_property
+    def _indices(self) -> dict[str, dict[str, int]]:
+        """Index of each name; of two equal names, which only drives can have, the first."""
+        lists = {"link": self.link_names, "joint": self.joint_names, "drive": self.drive_names, "frame": self.frames}
+        return {kind: {names[k]: k for k in reversed(range(len(names)))} for kind, names in lists.items()}
+
+    def _index(self, kind: str, name: str) -> int:
+        known = self._indices[kind]
+        if name in known:
+            return known[name]
+        near = difflib.get_close_matches(str(name), known, n=5, cutoff=0.0)
+        listed = f"the nearest names are {', '.join(map(repr, near))}" if near else f"it has no {kind}s"
+        raise ModelError(f"{self.name}: no {kind} is called {name!r}; {listed}.")
 
     def with_pose(self, q0: dict[str, float | Sequence[float]], u0: Sequence[float] | None = None) -> Model:
         """The same model with another default pose, given by joint name; position drives hold it unless u0 is given."""
