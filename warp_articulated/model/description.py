@@ -19,6 +19,7 @@ from functools import cached_property
 import numpy as np
 
 WORLD = -1
+PLURALS = {"link": "links", "joint": "joints", "drive": "drives", "frame": "frames", "body": "bodies"}
 
 
 class ModelError(ValueError):
@@ -219,6 +220,14 @@ class Model:
         """Index of frame `name` in frames."""
         return self._index("frame", name)
 
+    def shapes_of(self, body: str) -> frozenset[int]:
+        """Indices of the shapes of a link, with all that is fixed to it, or of a body that was merged, alone."""
+        self._index("body", body)
+        if body in self._indices["link"]:
+            link = self.link(body)
+            return frozenset(k for k, shape in enumerate(self.shapes) if shape.link == link)
+        return frozenset(k for k, shape in enumerate(self.shapes) if shape.body == body)
+
     def joint_q(self, name: str) -> slice:
         """Entries of joint `name` in q."""
         link = self._link_of_joint(name)
@@ -242,7 +251,11 @@ class Model:
     @cached_property
     def _indices(self) -> dict[str, dict[str, int]]:
         """Index of each name; of two equal names, which only drives can have, the first."""
-        lists = {"link": self.link_names, "joint": self.joint_names, "drive": self.drive_names, "frame": self.frames}
+        bodies = (*self.link_names, *(body for body, _ in self.merged), *(shape.body for shape in self.shapes))
+        lists = {
+            "link": self.link_names, "joint": self.joint_names, "drive": self.drive_names, "frame": self.frames,
+            "body": tuple(dict.fromkeys(bodies)),
+        }  # fmt: skip
         return {kind: {names[k]: k for k in reversed(range(len(names)))} for kind, names in lists.items()}
 
     def _index(self, kind: str, name: str) -> int:
@@ -250,7 +263,7 @@ class Model:
         if name in known:
             return known[name]
         near = difflib.get_close_matches(str(name), known, n=5, cutoff=0.0)
-        listed = f"the nearest names are {', '.join(map(repr, near))}" if near else f"it has no {kind}s"
+        listed = f"the nearest names are {', '.join(map(repr, near))}" if near else f"it has no {PLURALS[kind]}"
         raise ModelError(f"{self.name}: no {kind} is called {name!r}; {listed}.")
 
     def with_pose(self, q0: dict[str, float | Sequence[float]], u0: Sequence[float] | None = None) -> Model:
