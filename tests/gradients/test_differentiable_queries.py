@@ -1,5 +1,5 @@
-"""Gradients of queries (link poses, contacts, accelerations), the adjoint on Warp arrays, and the gradient
-reliability diagnostics."""
+"""Gradients of queries, of wrenches and of sensors, the adjoint on Warp arrays, and the gradient reliability
+diagnostics."""
 
 import pytest
 import torch
@@ -54,9 +54,9 @@ def test_forward_dynamics_are_differentiable():
     )
 
 
-def touching(num_envs=4):
+def touching(num_envs=4, **options):
     """The toy model landing, with its foot 1 mm to 2 cm in the ground."""
-    sim = small_simulator(toy_model(), num_envs)
+    sim = small_simulator(toy_model(), num_envs, **options)
     gen = torch.Generator().manual_seed(3)
     q, qd = sim.initial_state()
     qd = 0.3 * torch.randn(qd.shape, generator=gen, dtype=q.dtype)
@@ -87,11 +87,113 @@ def test_contacts_are_differentiable():
     assert counts.impulses.requires_grad and not counts.sweeps.requires_grad and not counts.residual.requires_grad
 
 
-def test_mass_matrix_reports_that_it_has_no_gradient():
+BODY = ("mass", "com", "inertia", "joint_pos", "joint_quat", "armature")
+
+
+def test_inverse_dynamics_are_differentiable():
+    sim = zoo_simulator(4)
+    q, qd, _ = zoo_states(sim)
+    weight, qdd = weights_for([(4, sim.model.nv)] * 2)
+    inputs = {"q": q, "qd": qd, "qdd": qdd} | {name: sim.params[name] for name in ("gravity", *BODY)}
+    assert_gradients(
+        lambda q, qd, qdd, **params: (weight * sim.inverse_dynamics(q, qd, qdd, params=params)).sum(1), inputs
+    )
+
+
+def test_mass_matrix_is_differentiable():
     sim = zoo_simulator(4)
     q, _, _ = zoo_states(sim)
-    with pytest.raises(NotImplementedError, match="mass_matrix has no gradients"):
-        sim.mass_matrix(q.requires_grad_())
+    (weight,) = weights_for([(4, sim.model.nv, sim.model.nv)])
+    inputs = {"q": q} | {name: sim.params[name] for name in BODY}
+    assert_gradients(lambda q, **params: (weight * sim.mass_matrix(q, params=params)).sum((1, 2)), inputs)
+    gravity = sim.params["gravity"].clone().requires_grad_()
+    armature = sim.params["armature"].clone().requires_grad_()
+    M = sim.mass_matrix(q, params={"gravity": gravity, "armature": armature})
+    assert (torch.autograd.grad((weight * M).sum(), gravity)[0] == 0).all()
+
+
+def test_frames_are_differentiable():
+    model = wa.load("laikago_feet")
+    sim = small_simulator(model, 4)
+    gen = torch.Generator().manual_seed(0)
+    q, qd = (x + 0.3 * torch.randn(x.shape, generator=gen, dtype=x.dtype) for x in sim.initial_state())
+    frames = ["FR_toe", "chassis", "RL_upper_leg"]
+    poses, velocities = weights_for([(4, 3, 7), (4, 3, 6)])
+    placed = {name: sim.params[name] for name in ("joint_pos", "joint_quat")}
+    assert_gradients(
+        lambda q, **params: (poses * sim.frame_poses(q, frames, params=params)).sum((1, 2)), {"q": q} | placed
+    )
+    assert_gradients(
+        lambda q, qd, **params: (velocities * sim.frame_velocities(q, qd, frames, params=params)).sum((1, 2)),
+        {"q": q, "qd": qd} | placed,
+    )
+    with pytest.raises(NotImplementedError, match="frame_jacobians has no gradients"):
+        sim.frame_jacobians(q.requires_grad_(), frames)
+
+
+def test_velocities_of_every_joint_are_differentiable():
+    sim = zoo_simulator(4)
+    q, qd, _ = zoo_states(sim)
+    (weight,) = weights_for([(4, sim.model.num_links, 6)])
+    inputs = {"q": q, "qd": qd} | {name: sim.params[name] for name in ("joint_pos", "joint_quat")}
+    assert_gradients(lambda q, qd, **params: (weight * sim.frame_velocities(q, qd, params=params)).sum((1, 2)), inputs)
+
+
+def test_force_on_a_body_is_differentiable():
+    sim, q, qd, u = touching()
+    (weight,) = weights_for([(4, 3)])
+    assert (sim.contacts(q, qd, u).force_on("leg").norm(dim=-1) > 0).all()
+    inputs = {"q": q, "qd": qd, "u": u, "mass": sim.params["mass"]}
+    assert_gradients(
+        lambda q, qd, u, **params: (weight * sim.contacts(q, qd, u, params=params).force_on("leg")).sum(1), inputs
+    )
+
+
+@pytest.mark.parametrize("contact_time", ["step", "impact"])
+def test_wrenches_are_differentiable(contact_time):
+    """Forces and torques on all links of a robot that touches, over several steps and checkpoints."""
+    sim, q, qd, u = touching(contact_time=contact_time)
+    wrench, weight_q, weight_qd = weights_for([(5, 4, sim.model.num_links, 6), q.shape, qd.shape])
+    names = ("mass", "com", "inertia", "joint_pos", "joint_quat", "gravity", "friction")
+    inputs = {"wrench": wrench, "q": q, "qd": qd} | {name: sim.params[name] for name in names}
+    inputs["friction"] = 0.1 * inputs["friction"]
+    controls = u.expand(5, -1, -1)
+
+    def loss(wrench, q, qd, **params):
+        qs, qds = sim.rollout(q, qd, controls, wrench=wrench, params=params, checkpoint_every=2)
+        return (weight_q * qs[-1]).sum(1) + (weight_qd * qds[-1]).sum(1)
+
+    with torch.no_grad():  # so that differences of the wrenches are those of an environment
+        turned = loss(wrench, q, qd)
+    assert turned.isfinite().all()
+    batch_first = {name: x.transpose(0, 1) if name == "wrench" else x for name, x in inputs.items()}
+    assert_gradients(lambda wrench, **rest: loss(wrench.transpose(0, 1), **rest), batch_first, tolerance=1e-6)
+
+
+def test_a_wrench_for_all_steps_has_the_sum_of_their_gradients():
+    sim, q, qd, u = touching()
+    (wrench,) = weights_for([(4, sim.model.num_links, 6)])
+    held = wrench.clone().requires_grad_()
+    listed = wrench.expand(3, -1, -1, -1).clone().requires_grad_()
+    controls = u.expand(3, -1, -1)
+    for given in (held, listed):
+        sim.rollout(q, qd, controls, wrench=given)[1][-1].square().sum().backward()
+    torch.testing.assert_close(held.grad, listed.grad.sum(0))
+    one = wrench.clone().requires_grad_()
+    sim.step(q, qd, u, wrench=one, substeps=3)[1].square().sum().backward()
+    torch.testing.assert_close(one.grad, held.grad)
+
+
+def test_imu_is_differentiable():
+    sim, q, qd, u = touching()
+    imu = wa.sensors.Imu(sim, "arm")
+    weights = weights_for([(4, 3)] * 2)
+
+    def loss(q, qd, u):
+        reading = imu(q, qd, *sim.step(q, qd, u))
+        return sum((w * x).sum(1) for w, x in zip(weights, reading, strict=True))
+
+    assert_gradients(loss, {"q": q, "qd": qd, "u": u})
 
 
 @pytest.mark.parametrize("substeps", [1, 3])
