@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from ..geometry.rotations import IDENTITY, unit_quat
-from .description import NQ, NV, Body, Drive, DriveType, Frame, JointType, Model, ModelError, Shape, frozen
+from .description import NQ, NV, Body, Drive, DriveType, Frame, JointType, Keyframe, Model, ModelError, Shape, frozen
 from .pairs import order_pairs, shape_pairs
 from .validate import check_bodies, check_frames, check_resistance
 
@@ -27,6 +27,7 @@ def assemble(
     pairs: Sequence[tuple[int, int, float, float]] | None = None,
     gravity=(0.0, 0.0, -9.81),
     frames: Sequence[Frame] = (),
+    keyframes: Mapping[str, Keyframe] | None = None,
     merged: Iterable[tuple[str, str]] = (),
     notes: Iterable[str] = (),
 ) -> Model:
@@ -36,6 +37,7 @@ def assemble(
     pairs: (shape, shape, friction, restitution) if the file itself says what collides; otherwise every supported
         pair of shapes on different, not adjacent links, with geometric means of friction and larger restitution.
     frames: merged bodies and sites; links are frames without being listed.
+    keyframes: by name; their u is in the order of `drives`.
     """
     if not bodies:
         raise ModelError(f"{name}: there is no moving link, so there is nothing to simulate.")
@@ -56,10 +58,12 @@ def assemble(
     link_of = {bodies[i].joint_name: i for i in order}
     for drive in drives:
         _check_drive(name, drive, bodies, link_of)
-    drives = sorted(drives, key=lambda drive: joint_of_link[link_of[drive.joint]])
+    drive_order = sorted(range(len(drives)), key=lambda k: joint_of_link[link_of[drives[k].joint]])
+    drives = [drives[k] for k in drive_order]
     driven = [link_of[drive.joint] for drive in drives]
     u0 = [_default_control(drive, q0[q_start[i]]) for drive, i in zip(drives, driven)]
 
+    keys = keyframes or {}
     if pairs is None:
         pairs = shape_pairs(bodies, shapes, exclude, notes)
     else:
@@ -95,6 +99,10 @@ def assemble(
         gravity=frozen(gravity),
         q0=frozen(q0),
         u0=frozen(u0),
+        key_names=tuple(keys),
+        key_q=frozen([key.q for key in keys.values()]).reshape(len(keys), len(q0)),
+        key_qd=frozen([key.qd for key in keys.values()]).reshape(len(keys), sum(counts)),
+        key_u=frozen([np.asarray(key.u)[drive_order] for key in keys.values()]).reshape(len(keys), len(drives)),
         **frame_arrays([b.name for b in bodies], [b.frame_pos for b in bodies], frames),
         merged=tuple(merged),
         notes=tuple(notes),

@@ -96,6 +96,15 @@ class Frame:
     quat: np.ndarray
 
 
+@dataclass(frozen=True, eq=False)
+class Keyframe:
+    """A named state and control of the robot's file, as read-only arrays."""
+
+    q: np.ndarray  # (nq,)
+    qd: np.ndarray  # (nv,)
+    u: np.ndarray  # (nu,)
+
+
 @dataclass(frozen=True)
 class Shape:
     """A collision (or only visible) shape on a link, or on the world (link -1)."""
@@ -176,6 +185,10 @@ class Model:
     gravity: np.ndarray  # (3,) m/s^2
     q0: np.ndarray  # (nq,)
     u0: np.ndarray  # (nu,)
+    key_names: tuple[str, ...]  # of the nk keyframes; `keyframes` has them by name
+    key_q: np.ndarray  # (nk, nq)
+    key_qd: np.ndarray  # (nk, nv)
+    key_u: np.ndarray  # (nk, nu)
     frames: tuple[str, ...]  # the first nl are link_names
     frame_link: np.ndarray  # (nf,) int, -1: fixed to the world
     frame_offset: np.ndarray  # (nf, 3) m, in the link's frame; frame_pos for the first nl
@@ -202,6 +215,14 @@ class Model:
     def num_links(self) -> int:
         """Number of moving links, nl."""
         return len(self.link_names)
+
+    @property
+    def keyframes(self) -> dict[str, Keyframe]:
+        """Named states of the file (MJCF's <key>): keyframes["home"] has q, qd and u. They do not change q0 and u0.
+
+        In a combined model a keyframe has every robot that knows its name in that state, and the others at q0 and u0.
+        """
+        return {name: Keyframe(*rows) for name, *rows in zip(self.key_names, self.key_q, self.key_qd, self.key_u)}
 
     def link(self, name: str) -> int:
         """Index of link `name` in link_names; a wrong name gives a ModelError with the nearest ones."""
