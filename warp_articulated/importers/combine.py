@@ -155,6 +155,7 @@ def disassemble(model: Model) -> Parts:
             effort=float(model.effort[k]),
             name=model.drive_names[k],
             u0=float(model.u0[k]),
+            control_range=(float(model.control_range[k, 0]), float(model.control_range[k, 1])),
         )
         for k in range(model.nu)
     ]

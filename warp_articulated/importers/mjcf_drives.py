@@ -36,8 +36,6 @@ def read_drives(source: Source) -> tuple[list[Drive], list[int]]:
         controls.append(_control(source, a))
     if joints != sorted(joints):
         source.notes.append("Actuators are in the order of their joints, which is not the order of the file.")
-    if np.any(m.actuator_ctrllimited):
-        source.notes.append("Controls are not clipped to the ctrlrange of the actuators.")
     # two actuators without a name on one joint would both have the joint's
     names = unique([drive.name for drive in drives])
     return [replace(drive, name=name) for drive, name in zip(drives, names, strict=True)], controls
@@ -107,7 +105,17 @@ def _drive(source: Source, a: int) -> Drive:
         kd=kd,
         effort=min(_actuator_effort(source, a, abs(g)), _joint_effort(source, j)),
         name=actuator_name(source, a),
+        control_range=_control_range(source, a),
     )
+
+
+def _control_range(source: Source, a: int) -> tuple[float, float]:
+    """u is MuJoCo's ctrl, so its range is ctrlrange."""
+    k = _control(source, a)
+    if not source.m.actuator_ctrllimited[k] or source.disabled("CLAMPCTRL"):
+        return -np.inf, np.inf
+    low, high = source.m.actuator_ctrlrange[k]
+    return float(low), float(high)
 
 
 def _actuator_effort(source: Source, a: int, gear: float) -> float:

@@ -91,6 +91,7 @@ def assemble(
         kp=frozen([d.kp for d in drives]),
         kd=frozen([d.kd for d in drives]),
         effort=frozen([d.effort for d in drives]),
+        control_range=frozen([d.control_range for d in drives]).reshape(-1, 2),
         drive_names=tuple(d.name or d.joint for d in drives),
         shapes=tuple(shapes),
         pairs=frozen([p[:2] for p in pairs], int).reshape(-1, 2),
@@ -123,6 +124,9 @@ def frame_arrays(link_names: Sequence[str], frame_pos: Any, frames: Sequence[Fra
 
 
 def _check_drive(name: str, drive: Drive, bodies: Sequence[Body], link_of: dict[str, int]) -> None:
+    low, high = drive.control_range
+    if not low <= high:
+        raise ModelError(f"{name}: drive {drive.name!r} has the control range {low:g} to {high:g}; swap the bounds.")
     if drive.joint not in link_of:
         raise ModelError(f"{name}: drive {drive.name!r} acts on joint {drive.joint!r}, which is not a moving joint.")
     if NV[bodies[link_of[drive.joint]].joint_type] != 1:

@@ -136,6 +136,7 @@ class Drive:
     effort: float = np.inf  # limit of the force, N m or N
     name: str = ""
     u0: float | None = None  # None: the default pose for a position drive, zero for others
+    control_range: tuple[float, float] = (-np.inf, np.inf)  # bounds of u
 
 
 @dataclass(frozen=True, eq=False)
@@ -177,6 +178,7 @@ class Model:
     kp: np.ndarray  # (nu,) N m/rad or N/m
     kd: np.ndarray  # (nu,) N m s or N s/m
     effort: np.ndarray  # (nu,) N m or N, inf: no limit
+    control_range: np.ndarray  # (nu, 2) lower and upper bound of u, in its own unit; -inf, inf: none
     drive_names: tuple[str, ...]
     shapes: tuple[Shape, ...]
     pairs: np.ndarray  # (np, 2) int, shapes that may touch; the lower ShapeType first

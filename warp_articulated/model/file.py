@@ -30,7 +30,7 @@ _SHAPES = {
     "mass": "l", "com": "l3", "inertia": "l33",
     "armature": "v", "damping": "v", "stiffness": "v", "spring_ref": "v", "frictionloss": "v",
     "lower": "v", "upper": "v", "limit_restitution": "v",
-    "drive_dof": "u", "drive_type": "u", "gear": "u", "kp": "u", "kd": "u", "effort": "u", "u0": "u",
+    "drive_dof": "u", "drive_type": "u", "gear": "u", "kp": "u", "kd": "u", "effort": "u", "u0": "u", "control_range": "u2",
     "pairs": "p2", "pair_friction": "p", "pair_restitution": "p", "gravity": "3", "q0": "q",
     "key_names": "k", "key_q": "kq", "key_qd": "kv", "key_u": "ku",
     "frames": "f", "frame_link": "f", "frame_offset": "f3", "frame_quat": "f4",
@@ -107,6 +107,8 @@ def _add_newer(values: dict[str, np.ndarray]) -> None:
     """Give files from before a field was added what they had without it."""
     if "upper" in values:
         values.setdefault("limit_restitution", np.zeros_like(values["upper"]))
+    if "effort" in values:
+        values.setdefault("control_range", np.tile([-np.inf, np.inf], (values["effort"].size, 1)))
     values.setdefault("key_names", np.array([], str))
     for name, like in (("key_q", "q0"), ("key_qd", "armature"), ("key_u", "u0")):
         if like in values:

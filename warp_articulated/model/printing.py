@@ -73,6 +73,9 @@ def _drive(model: Model, k: int) -> str:
         text += f", kd {model.kd[k]:g}"
     if np.isfinite(model.effort[k]):
         text += f", effort {model.effort[k]:g}"
+    low, high = model.control_range[k]
+    if np.isfinite(low) or np.isfinite(high):
+        text += f", u in [{low:.4g}, {high:.4g}]"
     return text
 
 
