@@ -113,6 +113,7 @@ def combine(
         total.drives,
         pairs=total.pairs,
         gravity=models[0].gravity,
+        inside_limits=False,  # the poses of the models are kept
         frames=total.frames,
         keyframes=_join_keyframes(states),
         merged=[renamed.merged(pair, k) for k, model in enumerate(models) for pair in model.merged],

@@ -85,8 +85,8 @@ def load_mjcf(
     exclude: pairs of body names ("world" and "ground" too) that never collide, in addition to the file's <exclude>.
     meshes: False leaves mesh geoms out.
 
-    The default pose q0 is the file's reference pose (qpos0), also when the file has keyframes; those are in
-    `model.keyframes`, with "key0", "key1", ... for the names that are missing.
+    The default pose q0 is the file's reference pose (qpos0), moved into the joints' limits, also when the file has
+    keyframes; those are in `model.keyframes`, with "key0", "key1", ... for the names that are missing.
     q is MuJoCo's qpos with quaternions as xyzw. Unsupported features of the file are listed in `model.notes`; those
     that make the motion differ from MuJoCo's are also reported as a Python warning.
     """

@@ -8,7 +8,21 @@ from typing import Any
 import numpy as np
 
 from ..geometry.rotations import IDENTITY, unit_quat
-from .description import NQ, NV, Body, Drive, DriveType, Frame, JointType, Keyframe, Model, ModelError, Shape, frozen
+from .description import (
+    NQ,
+    NV,
+    Body,
+    Drive,
+    DriveType,
+    Frame,
+    JointType,
+    Keyframe,
+    Model,
+    ModelError,
+    Shape,
+    frozen,
+    moved_inside,
+)
 from .pairs import order_pairs, shape_pairs
 from .validate import check_bodies, check_frames, check_resistance
 
@@ -26,6 +40,7 @@ def assemble(
     exclude: Iterable[tuple[str, str]] = (),
     pairs: Sequence[tuple[int, int, float, float]] | None = None,
     gravity=(0.0, 0.0, -9.81),
+    inside_limits: bool = True,
     frames: Sequence[Frame] = (),
     keyframes: Mapping[str, Keyframe] | None = None,
     merged: Iterable[tuple[str, str]] = (),
@@ -36,6 +51,7 @@ def assemble(
     exclude: pairs of body names that never collide.
     pairs: (shape, shape, friction, restitution) if the file itself says what collides; otherwise every supported
         pair of shapes on different, not adjacent links, with geometric means of friction and larger restitution.
+    inside_limits: move a default position that is outside its joint's limits to the nearer one, with a note.
     frames: merged bodies and sites; links are frames without being listed.
     keyframes: by name; their u is in the order of `drives`.
     """
@@ -49,7 +65,10 @@ def assemble(
     joint_of_link[order] = np.arange(len(bodies))
     q_start[order] = np.cumsum([0, *(NQ[kind] for kind in kinds)])[:-1]
     v_start[order] = np.cumsum([0, *(NV[kind] for kind in kinds)])[:-1]
-    q0 = np.concatenate([_default_position(bodies[i]) for i in order])
+    positions = [_default_position(bodies[i]) for i in order]
+    if inside_limits:
+        notes += _move_inside([bodies[i] for i in order], positions)
+    q0 = np.concatenate(positions)
     counts = [NV[kind] for kind in kinds]
     per_dof: dict[str, Any] = {
         key: frozen(np.repeat([getattr(bodies[i], key) for i in order], counts)) for key in PER_DOF
@@ -144,6 +163,17 @@ def _default_position(body: Body) -> np.ndarray:
     if body.joint_type == JointType.SPHERICAL:
         return np.array([0.0, 0.0, 0.0, 1.0])
     return np.zeros(1)
+
+
+def _move_inside(bodies: Sequence[Body], positions: list[np.ndarray]) -> list[str]:
+    """Clip positions of revolute and prismatic joints to their limits; returns a note for each that was outside."""
+    notes = []
+    for k, (body, position) in enumerate(zip(bodies, positions)):
+        if NV[body.joint_type] == 1 and not body.lower <= position[0] <= body.upper:
+            positions[k] = np.clip(position, body.lower, body.upper)
+            change = f"from {position[0]:.4g} to {positions[k][0]:.4g}"
+            notes.append(f"{moved_inside(body.joint_name)} {change}, the nearer of its limits.")
+    return notes
 
 
 def _default_control(drive: Drive, position: float) -> float:

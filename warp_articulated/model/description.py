@@ -277,7 +277,10 @@ class Model:
         raise ModelError(f"{self.name}: no {kind} is called {name!r}; {listed}.")
 
     def with_pose(self, q0: dict[str, float | Sequence[float]], u0: Sequence[float] | None = None) -> Model:
-        """The same model with another default pose, given by joint name; position drives hold it unless u0 is given."""
+        """The same model with another default pose, given by joint name; position drives hold it unless u0 is given.
+
+        A pose outside the limits of a joint is kept as given, and the limits push the joint back.
+        """
         q = self.q0.copy()
         for name, value in q0.items():
             place = self.joint_q(name)
@@ -295,7 +298,8 @@ class Model:
                 u[k] = q[self.q_start[link]] / self.gear[k]
         if u.shape != self.u0.shape:
             raise ModelError(f"{self.name}: u0 has {u.size} entries, the model has {self.nu} drives.")
-        return replace(self, q0=frozen(q), u0=frozen(u))
+        notes = tuple(note for note in self.notes if not any(moved_inside(name) in note for name in q0))
+        return replace(self, q0=frozen(q), u0=frozen(u), notes=notes)
 
     def save(self, path: str | os.PathLike) -> None:
         """Write the model as one .npz file, meshes included; `load` reads it back to the last bit."""
@@ -320,6 +324,11 @@ class Model:
             f"Model({self.name!r}: {self.num_links} links, nq={self.nq}, nv={self.nv}, nu={self.nu}, "
             f"{len(self.shapes)} shapes, {len(self.pairs)} pairs)"
         )
+
+
+def moved_inside(joint: str) -> str:
+    """How the note on a default position outside its limits begins; `with_pose` removes the note."""
+    return f"The default position of joint {joint!r} was moved"
 
 
 def frozen(a, dtype=float) -> np.ndarray:
