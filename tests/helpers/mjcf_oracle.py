@@ -1,4 +1,5 @@
-"""What the MJCF tests share: the same file in MuJoCo and here, the maps between both states, and a mass matrix."""
+"""What the MJCF tests share: the same file in MuJoCo and here, the maps between both states, a mass
+matrix, and forces of drives."""
 
 import warnings
 from pathlib import Path
@@ -10,7 +11,7 @@ import numpy as np
 from warp_articulated.geometry.kinematics import link_transforms
 from warp_articulated.geometry.rotations import quat_to_matrix
 from warp_articulated.importers.mjcf import load_mjcf
-from warp_articulated.model import WORLD, JointType
+from warp_articulated.model import WORLD, DriveType, JointType
 
 ASSETS = Path(gymnasium.__file__).parent / "envs" / "mujoco" / "assets"
 
@@ -148,3 +149,18 @@ def full_mass_matrix(m, data) -> np.ndarray:
     except TypeError:
         mujoco.mj_fullM(m, full, data.qM)
     return full
+
+
+def drive_forces(model, q, qd, u) -> np.ndarray:
+    """The law that model.DriveType states."""
+    tau = np.zeros(model.nv)
+    for k, v in enumerate(model.drive_dof):
+        position = q[model.q_start[np.flatnonzero(model.v_start == v)[0]]]
+        target, kp, kd = model.gear[k] * u[k], model.kp[k], model.kd[k]
+        force = {
+            DriveType.TORQUE: target,
+            DriveType.POSITION: kp * (target - position) - kd * qd[v],
+            DriveType.VELOCITY: kd * (target - qd[v]),
+        }[DriveType(model.drive_type[k])]
+        tau[v] += np.clip(force, -model.effort[k], model.effort[k])
+    return tau

@@ -6,7 +6,18 @@ from pathlib import Path
 import mujoco
 import numpy as np
 import pytest
-from mjcf_oracle import ASSETS, ZOO, full_mass_matrix, load, mass_matrix, our_q, random_qpos, velocity_map, write
+from mjcf_oracle import (
+    ASSETS,
+    ZOO,
+    drive_forces,
+    full_mass_matrix,
+    load,
+    mass_matrix,
+    our_q,
+    random_qpos,
+    velocity_map,
+    write,
+)
 
 from warp_articulated.geometry.kinematics import link_transforms
 from warp_articulated.geometry.rotations import quat_to_matrix
@@ -98,7 +109,10 @@ def total_inertia(mass, com, inertia) -> np.ndarray:
 
 def test_default_pose_and_joint_parameters_are_those_of_the_file(file):
     model, m = load(file)
-    np.testing.assert_allclose(model.q0, our_q(m, m.qpos0), atol=1e-15)
+    qpos0 = m.qpos0.copy()
+    for j in np.flatnonzero(m.jnt_limited):  # no ball joint is limited
+        qpos0[m.jnt_qposadr[j]] = np.clip(qpos0[m.jnt_qposadr[j]], *m.jnt_range[j])
+    np.testing.assert_allclose(model.q0, our_q(m, qpos0), atol=1e-15)
     np.testing.assert_array_equal(model.armature, m.dof_armature)
     np.testing.assert_array_equal(model.damping, m.dof_damping)
     np.testing.assert_array_equal(model.gravity, m.opt.gravity)
@@ -129,27 +143,12 @@ def check_drives(model, m):
     assert sorted(ours) == list(range(m.nu))
     for _ in range(5):
         data.qpos[:], data.qvel[:] = random_qpos(m, rng), rng.normal(size=m.nv)
-        data.ctrl[:] = rng.uniform(-0.4, 0.4, size=m.nu)  # within every ctrlrange: we do not clip
+        data.ctrl[:] = rng.uniform(-0.4, 0.4, size=m.nu)  # within every ctrlrange
         u = np.zeros(m.nu)
         u[ours] = data.ctrl
         mujoco.mj_forward(m, data)
         tau = drive_forces(model, our_q(m, data.qpos), data.qvel, u)
         np.testing.assert_allclose(tau, data.qfrc_actuator, atol=1e-9)
-
-
-def drive_forces(model, q, qd, u) -> np.ndarray:
-    """The law that model.DriveType states."""
-    tau = np.zeros(model.nv)
-    for k, v in enumerate(model.drive_dof):
-        position = q[model.q_start[np.flatnonzero(model.v_start == v)[0]]]
-        target, kp, kd = model.gear[k] * u[k], model.kp[k], model.kd[k]
-        force = {
-            DriveType.TORQUE: target,
-            DriveType.POSITION: kp * (target - position) - kd * qd[v],
-            DriveType.VELOCITY: kd * (target - qd[v]),
-        }[DriveType(model.drive_type[k])]
-        tau[v] += np.clip(force, -model.effort[k], model.effort[k])
-    return tau
 
 
 ACTUATED = """

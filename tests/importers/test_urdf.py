@@ -9,6 +9,7 @@ from robots import SCENES, example_robot, pinocchio_model, pybullet_robot, rando
 
 from warp_articulated.geometry.kinematics import link_transforms
 from warp_articulated.geometry.rotations import quat_to_matrix
+from warp_articulated.importers.loading import load
 from warp_articulated.importers.meshes import MAX_HULL_VERTICES, convex_hull, load_hull
 from warp_articulated.importers.urdf import load_urdf
 from warp_articulated.model import DriveType, JointType, ModelError, ShapeType
@@ -286,3 +287,23 @@ def test_floating_robot_starts_on_the_added_ground(tmp_path):
     )
     assert load_urdf(path, floating=True).q0[2] == pytest.approx(0.4)
     assert load_urdf(path, floating=True, ground=False).q0[2] == 0.0
+
+
+@pytest.mark.parametrize("encoding", ["utf-16-le", "utf-16-be", "utf-8"])
+@pytest.mark.parametrize("start", ["\ufeff", "", '\ufeff<?xml version="1.0" encoding="utf-16"?>\n'])
+@pytest.mark.parametrize("end", ["", "\n", "\r\n\n"])
+def test_files_in_utf_16_are_read(tmp_path, encoding, start, end):
+    text = (SCENES / "cartpole.urdf").read_text("utf-8")
+    text = start + text[text.index("<robot") :].strip().replace('"cart"', '"Wägelchen"') + end
+    for name in ("robot.urdf", "robot.xml"):  # load looks for the root of an .xml file first
+        (tmp_path / name).write_bytes(text.replace('"utf-16"', f'"{encoding[:6].rstrip("-")}"').encode(encoding))
+        model = load(tmp_path / name)
+        assert "Wägelchen" in model.link_names
+        assert model.mass.tolist() == load_urdf(SCENES / "cartpole.urdf").mass.tolist()
+
+
+def test_an_error_in_a_utf_16_file_names_its_line(tmp_path):
+    path = tmp_path / "robot.urdf"
+    path.write_bytes("<robot name='a'>\n<link/>\n</robot>\n".encode("utf-16"))
+    with pytest.raises(ModelError, match=r"robot\.urdf:2: <link>: the attribute 'name' is missing"):
+        load_urdf(path)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from ..geometry.rotations import IDENTITY, matrix_to_quat, quat_multiply, quat_to_matrix, unit_quat
+from ..geometry.rotations import IDENTITY, matrix_to_quat, quat_multiply, quat_to_matrix, rotate, unit_quat
 from ..model import (
     NQ,
     NV,
@@ -18,6 +18,7 @@ from ..model import (
     DriveType,
     Frame,
     JointType,
+    Keyframe,
     Model,
     ModelError,
     Shape,
@@ -58,7 +59,8 @@ def combine(
 
     Each model keeps its own collision pairs. All shapes of different models can touch, with the geometric mean of
     their frictions and the larger restitution. World planes that coincide become one, so that nothing touches two.
-    q, qd and u are those of the models, one after the other.
+    q, qd and u are those of the models, one after the other. A keyframe of the result has every model that knows its
+    name in that state, and the others at q0 and u0.
     """
     models = [models] if isinstance(models, Model) else list(models)
     for model in models:
@@ -82,12 +84,15 @@ def combine(
     renamed = _Names(models, prefixes)
 
     total = Parts([], [], [], [], [])
+    states: list[tuple[Keyframe, dict[str, Keyframe]]] = []  # default state and keyframes of each model
     owners: list[set[int]] = []  # which models each shape came from
     for k, model in enumerate(models):
         parts = disassemble(model)
         pose = None if poses is None else poses[k]
-        if pose is not None:
-            _move(parts, *_as_transform(pose, f"combine: poses[{k}]"))
+        transform = None if pose is None else _as_transform(pose, f"combine: poses[{k}]")
+        if transform is not None:
+            _move(parts, *transform)
+        states.append(_states(model, transform))
         renamed.apply(parts, k)
         links, shapes = len(total.bodies), len(total.shapes)
         for body in parts.bodies:
@@ -108,7 +113,9 @@ def combine(
         total.drives,
         pairs=total.pairs,
         gravity=models[0].gravity,
+        inside_limits=False,  # the poses of the models are kept
         frames=total.frames,
+        keyframes=_join_keyframes(states),
         merged=[renamed.merged(pair, k) for k, model in enumerate(models) for pair in model.merged],
         notes=list(dict.fromkeys(f"{m.name}: {note}" for m in models for note in m.notes)),
     )
@@ -149,6 +156,7 @@ def disassemble(model: Model) -> Parts:
             effort=float(model.effort[k]),
             name=model.drive_names[k],
             u0=float(model.u0[k]),
+            control_range=(float(model.control_range[k, 0]), float(model.control_range[k, 1])),
         )
         for k in range(model.nu)
     ]
@@ -274,6 +282,34 @@ def _move(parts: Parts, shift: np.ndarray, turn: np.ndarray) -> None:
         if frame.link == WORLD:
             pos, quat = moved(frame.pos, frame.quat)
             parts.frames[k] = replace(frame, pos=pos, quat=quat)
+
+
+def _states(model: Model, transform: tuple[np.ndarray, np.ndarray] | None) -> tuple[Keyframe, dict[str, Keyframe]]:
+    """The default state and the keyframes of a model, with its free roots moved."""
+    roots = np.flatnonzero(model.joint_type == JointType.FREE)
+
+    def moved(key: Keyframe) -> Keyframe:
+        if transform is None:
+            return key
+        shift, turn = transform
+        q, qd = key.q.copy(), key.qd.copy()
+        for at, v in zip(model.q_start[roots], model.v_start[roots]):
+            q[at : at + 3] = shift + rotate(turn, q[at : at + 3])
+            q[at + 3 : at + 7] = quat_multiply(turn, q[at + 3 : at + 7])
+            qd[v : v + 3], qd[v + 3 : v + 6] = rotate(turn, qd[v : v + 3]), rotate(turn, qd[v + 3 : v + 6])
+        return Keyframe(q, qd, key.u)
+
+    default = Keyframe(model.q0, np.zeros(model.nv), model.u0)
+    return moved(default), {name: moved(key) for name, key in model.keyframes.items()}
+
+
+def _join_keyframes(states: list[tuple[Keyframe, dict[str, Keyframe]]]) -> dict[str, Keyframe]:
+    """By name: each model in its keyframe of that name, or in its default state."""
+    joined = {}
+    for name in dict.fromkeys(name for _, keys in states for name in keys):
+        parts = [keys.get(name, default) for default, keys in states]
+        joined[name] = Keyframe(*(np.concatenate([getattr(p, key) for p in parts]) for key in ("q", "qd", "u")))
+    return joined
 
 
 def _is_ground(shape: Shape) -> bool:

@@ -1,6 +1,7 @@
 """MJCF files (.xml) into a Model, through MuJoCo's own compiler: it handles defaults, includes, units and inertias.
 
-Here bodies and joints become links; mjcf_geoms.py makes shapes and collision pairs, mjcf_drives.py the drives.
+Here bodies and joints become links; mjcf_geoms.py makes shapes and collision pairs, mjcf_drives.py the drives,
+mjcf_keyframes.py the keyframes.
 docs/mjcf.md lists what is read, what is not, and where the conventions differ.
 """
 
@@ -84,21 +85,24 @@ def load_mjcf(
     exclude: pairs of body names ("world" and "ground" too) that never collide, in addition to the file's <exclude>.
     meshes: False leaves mesh geoms out.
 
-    The default pose q0 is the file's reference pose (qpos0), also when the file has keyframes.
+    The default pose q0 is the file's reference pose (qpos0), moved into the joints' limits, also when the file has
+    keyframes; those are in `model.keyframes`, with "key0", "key1", ... for the names that are missing.
     q is MuJoCo's qpos with quaternions as xyzw. Unsupported features of the file are listed in `model.notes`; those
     that make the motion differ from MuJoCo's are also reported as a Python warning.
     """
     from .mjcf_drives import add_motor_inertia, read_drives
     from .mjcf_geoms import read_pairs, read_shapes
+    from .mjcf_keyframes import read_keyframes
 
     check_flags(path, ground=ground, self_collision=self_collision, meshes=meshes)
     source = compile_mjcf(Path(path))
     bodies, merged = read_bodies(source)
     shapes, index = read_shapes(source, meshes=meshes)
     pairs = read_pairs(source, shapes, index, ground=bool(ground), self_collision=self_collision, exclude=exclude)
-    drives = read_drives(source)
+    drives, controls = read_drives(source)
     add_motor_inertia(source, bodies)
     frames = read_frames(source, bodies)
+    keyframes = read_keyframes(source, controls)
     list_leftovers(source)
     if source.differences:
         warnings.warn(f"{source.path}: " + " ".join(source.differences), stacklevel=2)
@@ -111,6 +115,7 @@ def load_mjcf(
             pairs=pairs,
             gravity=np.zeros(3) if source.disabled("GRAVITY") else source.m.opt.gravity,
             frames=frames,
+            keyframes=keyframes,
             merged=merged,
             notes=[*source.differences, *source.notes],
         )
@@ -327,7 +332,5 @@ def list_leftovers(source: Source) -> None:
         differ.append("Adhesion and surface velocity of geoms are not supported: the simulation will differ.")
     if m.nmocap:
         note.append(f"{m.nmocap} mocap body(ies) do not move.")
-    if m.nkey:
-        note.append(f"The default pose is the reference pose (qpos0); the file's {m.nkey} keyframe(s) are not read.")
     if np.any(m.geom_margin[(m.geom_contype | m.geom_conaffinity) != 0]) or np.any(m.pair_margin):
         note.append("Contact margins are ignored: MuJoCo keeps these geoms apart by their margin, here they touch.")

@@ -13,12 +13,15 @@ DYN_NONE, GAIN_FIXED, BIAS_NONE, BIAS_AFFINE = 0, 0, 0, 1  # mujoco.mjtDyn, mjtG
 TRN_JOINT, TRN_JOINT_IN_PARENT = 0, 1  # mujoco.mjtTrn
 
 
-def read_drives(source: Source) -> list[Drive]:
-    """One drive per actuator on a hinge or slide joint; any other actuator is left out, with a note."""
+def read_drives(source: Source) -> tuple[list[Drive], list[int]]:
+    """One drive per actuator on a hinge or slide joint; any other actuator is left out, with a note.
+
+    Also returns where the control of each drive is in MuJoCo's ctrl.
+    """
     m = source.m
     if source.disabled("ACTUATION"):
-        return []
-    drives, joints = [], []
+        return [], []
+    drives, joints, controls = [], [], []
     for a in range(getattr(m, "nactuator", m.nu)):
         reason = _unsupported(source, a)
         if reason:
@@ -30,12 +33,12 @@ def read_drives(source: Source) -> list[Drive]:
             continue
         drives.append(_drive(source, a))
         joints.append(int(m.actuator_trnid[a, 0]))
+        controls.append(_control(source, a))
     if joints != sorted(joints):
         source.notes.append("Actuators are in the order of their joints, which is not the order of the file.")
-    if np.any(m.actuator_ctrllimited):
-        source.notes.append("Controls are not clipped to the ctrlrange of the actuators.")
     # two actuators without a name on one joint would both have the joint's
-    return [replace(drive, name=name) for drive, name in zip(drives, unique([d.name for d in drives]), strict=True)]
+    names = unique([drive.name for drive in drives])
+    return [replace(drive, name=name) for drive, name in zip(drives, names, strict=True)], controls
 
 
 def actuator_name(source: Source, a: int) -> str:
@@ -44,6 +47,11 @@ def actuator_name(source: Source, a: int) -> str:
     if name or not _on_joint(source, a):
         return name or f"actuator{a}"
     return source.joint_names[source.m.actuator_trnid[a, 0]]
+
+
+def _control(source: Source, a: int) -> int:
+    """Where the control of actuator a is; newer versions of MuJoCo have actuators with several."""
+    return int(source.m.actuator_ctrladr[a]) if hasattr(source.m, "actuator_ctrladr") else a
 
 
 def _on_joint(source: Source, a: int) -> bool:
@@ -97,7 +105,17 @@ def _drive(source: Source, a: int) -> Drive:
         kd=kd,
         effort=min(_actuator_effort(source, a, abs(g)), _joint_effort(source, j)),
         name=actuator_name(source, a),
+        control_range=_control_range(source, a),
     )
+
+
+def _control_range(source: Source, a: int) -> tuple[float, float]:
+    """u is MuJoCo's ctrl, so its range is ctrlrange."""
+    k = _control(source, a)
+    if not source.m.actuator_ctrllimited[k] or source.disabled("CLAMPCTRL"):
+        return -np.inf, np.inf
+    low, high = source.m.actuator_ctrlrange[k]
+    return float(low), float(high)
 
 
 def _actuator_effort(source: Source, a: int, gear: float) -> float:

@@ -5,6 +5,7 @@ Used by the URDF importer; based on the standard library's expat parser.
 
 from __future__ import annotations
 
+import codecs
 import math
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -17,6 +18,7 @@ import numpy as np
 from ..model import ModelError
 
 _REQUIRED = object()
+_UTF16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE, "<".encode("utf-16-le"), "<".encode("utf-16-be"))
 
 
 @dataclass(eq=False)
@@ -139,6 +141,8 @@ def _content(path: Path) -> tuple[bytes, int]:
         raise ModelError(f"{path}: the file cannot be read ({error.strerror}).") from None
     if not data.strip():
         raise ModelError(f"{path}: the file is empty.")
+    if data.startswith(_UTF16):  # here zeros and line ends are halves of characters
+        return data, 0
     # blank lines before the XML declaration and zeros at the end: wrong, but found in popular robots
     skipped = data[: len(data) - len(data.lstrip())].count(b"\n")
     return data.strip().rstrip(b"\0"), skipped

@@ -2,13 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from ..geometry.rotations import IDENTITY, unit_quat
-from .description import NQ, NV, Body, Drive, DriveType, Frame, JointType, Model, ModelError, Shape, frozen
+from .description import (
+    NQ,
+    NV,
+    Body,
+    Drive,
+    DriveType,
+    Frame,
+    JointType,
+    Keyframe,
+    Model,
+    ModelError,
+    Shape,
+    frozen,
+    moved_inside,
+)
 from .pairs import order_pairs, shape_pairs
 from .validate import check_bodies, check_frames, check_resistance
 
@@ -26,7 +40,9 @@ def assemble(
     exclude: Iterable[tuple[str, str]] = (),
     pairs: Sequence[tuple[int, int, float, float]] | None = None,
     gravity=(0.0, 0.0, -9.81),
+    inside_limits: bool = True,
     frames: Sequence[Frame] = (),
+    keyframes: Mapping[str, Keyframe] | None = None,
     merged: Iterable[tuple[str, str]] = (),
     notes: Iterable[str] = (),
 ) -> Model:
@@ -35,7 +51,9 @@ def assemble(
     exclude: pairs of body names that never collide.
     pairs: (shape, shape, friction, restitution) if the file itself says what collides; otherwise every supported
         pair of shapes on different, not adjacent links, with geometric means of friction and larger restitution.
+    inside_limits: move a default position that is outside its joint's limits to the nearer one, with a note.
     frames: merged bodies and sites; links are frames without being listed.
+    keyframes: by name; their u is in the order of `drives`.
     """
     if not bodies:
         raise ModelError(f"{name}: there is no moving link, so there is nothing to simulate.")
@@ -47,7 +65,10 @@ def assemble(
     joint_of_link[order] = np.arange(len(bodies))
     q_start[order] = np.cumsum([0, *(NQ[kind] for kind in kinds)])[:-1]
     v_start[order] = np.cumsum([0, *(NV[kind] for kind in kinds)])[:-1]
-    q0 = np.concatenate([_default_position(bodies[i]) for i in order])
+    positions = [_default_position(bodies[i]) for i in order]
+    if inside_limits:
+        notes += _move_inside([bodies[i] for i in order], positions)
+    q0 = np.concatenate(positions)
     counts = [NV[kind] for kind in kinds]
     per_dof: dict[str, Any] = {
         key: frozen(np.repeat([getattr(bodies[i], key) for i in order], counts)) for key in PER_DOF
@@ -56,10 +77,12 @@ def assemble(
     link_of = {bodies[i].joint_name: i for i in order}
     for drive in drives:
         _check_drive(name, drive, bodies, link_of)
-    drives = sorted(drives, key=lambda drive: joint_of_link[link_of[drive.joint]])
+    drive_order = sorted(range(len(drives)), key=lambda k: joint_of_link[link_of[drives[k].joint]])
+    drives = [drives[k] for k in drive_order]
     driven = [link_of[drive.joint] for drive in drives]
     u0 = [_default_control(drive, q0[q_start[i]]) for drive, i in zip(drives, driven)]
 
+    keys = keyframes or {}
     if pairs is None:
         pairs = shape_pairs(bodies, shapes, exclude, notes)
     else:
@@ -87,6 +110,7 @@ def assemble(
         kp=frozen([d.kp for d in drives]),
         kd=frozen([d.kd for d in drives]),
         effort=frozen([d.effort for d in drives]),
+        control_range=frozen([d.control_range for d in drives]).reshape(-1, 2),
         drive_names=tuple(d.name or d.joint for d in drives),
         shapes=tuple(shapes),
         pairs=frozen([p[:2] for p in pairs], int).reshape(-1, 2),
@@ -95,6 +119,10 @@ def assemble(
         gravity=frozen(gravity),
         q0=frozen(q0),
         u0=frozen(u0),
+        key_names=tuple(keys),
+        key_q=frozen([key.q for key in keys.values()]).reshape(len(keys), len(q0)),
+        key_qd=frozen([key.qd for key in keys.values()]).reshape(len(keys), sum(counts)),
+        key_u=frozen([np.asarray(key.u)[drive_order] for key in keys.values()]).reshape(len(keys), len(drives)),
         **frame_arrays([b.name for b in bodies], [b.frame_pos for b in bodies], frames),
         merged=tuple(merged),
         notes=tuple(notes),
@@ -115,6 +143,9 @@ def frame_arrays(link_names: Sequence[str], frame_pos: Any, frames: Sequence[Fra
 
 
 def _check_drive(name: str, drive: Drive, bodies: Sequence[Body], link_of: dict[str, int]) -> None:
+    low, high = drive.control_range
+    if not low <= high:
+        raise ModelError(f"{name}: drive {drive.name!r} has the control range {low:g} to {high:g}; swap the bounds.")
     if drive.joint not in link_of:
         raise ModelError(f"{name}: drive {drive.name!r} acts on joint {drive.joint!r}, which is not a moving joint.")
     if NV[bodies[link_of[drive.joint]].joint_type] != 1:
@@ -132,6 +163,17 @@ def _default_position(body: Body) -> np.ndarray:
     if body.joint_type == JointType.SPHERICAL:
         return np.array([0.0, 0.0, 0.0, 1.0])
     return np.zeros(1)
+
+
+def _move_inside(bodies: Sequence[Body], positions: list[np.ndarray]) -> list[str]:
+    """Clip positions of revolute and prismatic joints to their limits; returns a note for each that was outside."""
+    notes = []
+    for k, (body, position) in enumerate(zip(bodies, positions)):
+        if NV[body.joint_type] == 1 and not body.lower <= position[0] <= body.upper:
+            positions[k] = np.clip(position, body.lower, body.upper)
+            change = f"from {position[0]:.4g} to {positions[k][0]:.4g}"
+            notes.append(f"{moved_inside(body.joint_name)} {change}, the nearer of its limits.")
+    return notes
 
 
 def _default_control(drive: Drive, position: float) -> float:

@@ -97,6 +97,15 @@ class Frame:
     quat: np.ndarray
 
 
+@dataclass(frozen=True, eq=False)
+class Keyframe:
+    """A named state and control of the robot's file, as read-only arrays."""
+
+    q: np.ndarray  # (nq,)
+    qd: np.ndarray  # (nv,)
+    u: np.ndarray  # (nu,)
+
+
 @dataclass(frozen=True)
 class Shape:
     """A collision (or only visible) shape on a link, or on the world (link -1)."""
@@ -128,6 +137,7 @@ class Drive:
     effort: float = np.inf  # limit of the force, N m or N
     name: str = ""
     u0: float | None = None  # None: the default pose for a position drive, zero for others
+    control_range: tuple[float, float] = (-np.inf, np.inf)  # bounds of u
 
 
 @dataclass(frozen=True, eq=False)
@@ -169,6 +179,7 @@ class Model:
     kp: np.ndarray  # (nu,) N m/rad or N/m
     kd: np.ndarray  # (nu,) N m s or N s/m
     effort: np.ndarray  # (nu,) N m or N, inf: no limit
+    control_range: np.ndarray  # (nu, 2) lower and upper bound of u, in its own unit; -inf, inf: none
     drive_names: tuple[str, ...]
     shapes: tuple[Shape, ...]
     pairs: np.ndarray  # (np, 2) int, shapes that may touch; the lower ShapeType first
@@ -177,6 +188,10 @@ class Model:
     gravity: np.ndarray  # (3,) m/s^2
     q0: np.ndarray  # (nq,)
     u0: np.ndarray  # (nu,)
+    key_names: tuple[str, ...]  # of the nk keyframes; `keyframes` has them by name
+    key_q: np.ndarray  # (nk, nq)
+    key_qd: np.ndarray  # (nk, nv)
+    key_u: np.ndarray  # (nk, nu)
     frames: tuple[str, ...]  # the first nl are link_names
     frame_link: np.ndarray  # (nf,) int, -1: fixed to the world
     frame_offset: np.ndarray  # (nf, 3) m, in the link's frame; frame_pos for the first nl
@@ -203,6 +218,14 @@ class Model:
     def num_links(self) -> int:
         """Number of moving links, nl."""
         return len(self.link_names)
+
+    @property
+    def keyframes(self) -> dict[str, Keyframe]:
+        """Named states of the file (MJCF's <key>): keyframes["home"] has q, qd and u. They do not change q0 and u0.
+
+        In a combined model a keyframe has every robot that knows its name in that state, and the others at q0 and u0.
+        """
+        return {name: Keyframe(*rows) for name, *rows in zip(self.key_names, self.key_q, self.key_qd, self.key_u)}
 
     def link(self, name: str) -> int:
         """Index of link `name` in link_names; a wrong name gives a ModelError with the nearest ones."""
@@ -267,7 +290,10 @@ class Model:
         raise ModelError(f"{self.name}: no {kind} is called {name!r}; {listed}.")
 
     def with_pose(self, q0: dict[str, float | Sequence[float]], u0: Sequence[float] | None = None) -> Model:
-        """The same model with another default pose, given by joint name; position drives hold it unless u0 is given."""
+        """The same model with another default pose, given by joint name; position drives hold it unless u0 is given.
+
+        A pose outside the limits of a joint is kept as given, and the limits push the joint back.
+        """
         q = self.q0.copy()
         for name, value in q0.items():
             place = self.joint_q(name)
@@ -285,7 +311,8 @@ class Model:
                 u[k] = q[self.q_start[link]] / self.gear[k]
         if u.shape != self.u0.shape:
             raise ModelError(f"{self.name}: u0 has {u.size} entries, the model has {self.nu} drives.")
-        return replace(self, q0=frozen(q), u0=frozen(u))
+        notes = tuple(note for note in self.notes if not any(moved_inside(name) in note for name in q0))
+        return replace(self, q0=frozen(q), u0=frozen(u), notes=notes)
 
     def save(self, path: str | os.PathLike) -> None:
         """Write the model as one .npz file, meshes included; `load` reads it back to the last bit."""
@@ -310,6 +337,11 @@ class Model:
             f"Model({self.name!r}: {self.num_links} links, nq={self.nq}, nv={self.nv}, nu={self.nu}, "
             f"{len(self.shapes)} shapes, {len(self.pairs)} pairs)"
         )
+
+
+def moved_inside(joint: str) -> str:
+    """How the note on a default position outside its limits begins; `with_pose` removes the note."""
+    return f"The default position of joint {joint!r} was moved"
 
 
 def frozen(a, dtype=float) -> np.ndarray:

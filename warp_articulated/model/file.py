@@ -31,10 +31,12 @@ _SHAPES = {
     "armature": "v", "damping": "v", "stiffness": "v", "spring_ref": "v", "frictionloss": "v",
     "lower": "v", "upper": "v", "limit_restitution": "v",
     "drive_dof": "u", "drive_type": "u", "gear": "u", "kp": "u", "kd": "u", "effort": "u", "u0": "u",
+    "control_range": "u2",
     "pairs": "p2", "pair_friction": "p", "pair_restitution": "p", "gravity": "3", "q0": "q",
+    "key_names": "k", "key_q": "kq", "key_qd": "kv", "key_u": "ku",
     "frames": "f", "frame_link": "f", "frame_offset": "f3", "frame_quat": "f4",
 }  # fmt: skip
-_STRINGS = ("link_names", "joint_names", "drive_names", "notes", "merged", "frames")
+_STRINGS = ("link_names", "joint_names", "drive_names", "notes", "merged", "frames", "key_names")
 
 
 def save_model(path: str | os.PathLike, model: Model) -> None:
@@ -106,6 +108,12 @@ def _add_newer(values: dict[str, np.ndarray]) -> None:
     """Give files from before a field was added what they had without it."""
     if "upper" in values:
         values.setdefault("limit_restitution", np.zeros_like(values["upper"]))
+    if "effort" in values:
+        values.setdefault("control_range", np.tile([-np.inf, np.inf], (values["effort"].size, 1)))
+    values.setdefault("key_names", np.array([], str))
+    for name, like in (("key_q", "q0"), ("key_qd", "armature"), ("key_u", "u0")):
+        if like in values:
+            values.setdefault(name, np.zeros((0, values[like].size)))
     names, origins = values.get("link_names", np.zeros(())), values.get("frame_pos", np.zeros(()))
     if "frames" not in values and origins.shape == (names.size, 3):  # frames of links only
         values |= {name: np.asarray(array) for name, array in frame_arrays(names.tolist(), origins).items()}

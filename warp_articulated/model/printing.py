@@ -33,6 +33,12 @@ def tree(model: Model) -> str:
         stack += [(c, below, k == 0) for k, c in enumerate(reversed(children.get(i, [])))]
     if model.merged:
         lines.append("merged by fixed joints: " + ", ".join(f"{a} into {b}" for a, b in model.merged))
+    merged = {body for body, _ in model.merged}
+    sites = [name for name in model.frames[model.num_links :] if name not in merged]
+    if sites:
+        lines.append("sites: " + ", ".join(sites))
+    if model.key_names:
+        lines.append("keyframes: " + ", ".join(model.key_names))
     lines += [f"note: {note}" for note in model.notes]
     return "\n".join(lines)
 
@@ -67,6 +73,9 @@ def _drive(model: Model, k: int) -> str:
         text += f", kd {model.kd[k]:g}"
     if np.isfinite(model.effort[k]):
         text += f", effort {model.effort[k]:g}"
+    low, high = model.control_range[k]
+    if np.isfinite(low) or np.isfinite(high):
+        text += f", u in [{low:.4g}, {high:.4g}]"
     return text
 
 
