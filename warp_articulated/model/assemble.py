@@ -6,9 +6,10 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
+from .consistency import check_model
 from .description import NQ, NV, Body, Drive, DriveType, JointType, Model, ModelError, Shape, frozen
 from .pairs import order_pairs, shape_pairs
-from .validate import check_bodies, check_resistance
+from .validate import check_bodies, check_drives, check_shapes
 
 PER_DOF = (  # of Body and Model
     "armature", "damping", "stiffness", "spring_ref", "frictionloss", "lower", "upper", "limit_restitution",
@@ -48,6 +49,8 @@ def assemble(
     link_of = {bodies[i].joint_name: i for i in order}
     for drive in drives:
         _check_drive(name, drive, bodies, link_of)
+    check_drives(name, drives)
+    check_shapes(name, shapes, len(bodies))
     drives = sorted(drives, key=lambda drive: joint_of_link[link_of[drive.joint]])
     driven = [link_of[drive.joint] for drive in drives]
     u0 = [_default_control(drive, q0[q_start[i]]) for drive, i in zip(drives, driven)]
@@ -90,7 +93,7 @@ def assemble(
         merged=tuple(merged),
         notes=tuple(notes),
     )
-    check_resistance(model)
+    check_model(model)
     return model
 
 
