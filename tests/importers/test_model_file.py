@@ -1,5 +1,7 @@
 """A model saved and loaded is the same to the last bit; a damaged file gives an error."""
 
+import struct
+import zipfile
 from dataclasses import fields
 
 import numpy as np
@@ -214,3 +216,37 @@ def test_options_of_importers_do_not_apply(tmp_path):
         wa.load(tmp_path / "model.npz", floating=True)
     with pytest.raises(ValueError, match=r"must end in \.npz"):
         wa.load("cartpole").save(tmp_path / "model.json")
+
+
+def test_damaged_archives_give_an_error(arrays, tmp_path):
+    path = tmp_path / "model.npz"
+    np.savez_compressed(path, **arrays)
+    whole = path.read_bytes()
+    for place in range(0, len(whole), 97):  # headers, compressed data, directory: zlib.error, BadZipFile, struct.error
+        path.write_bytes(whole[:place] + bytes([whole[place] ^ 0xFF]) + whole[place + 1 :])
+        try:
+            wa.load(path)
+        except wa.ModelError as error:
+            assert str(path) in str(error)
+
+
+@pytest.mark.parametrize("shape", [(10**12,), (1 << 62, 4), (-1,), (3, -2, -2), ("x",)])
+def test_a_header_that_asks_for_terabytes_gives_an_error(arrays, tmp_path, shape):
+    path = tmp_path / "model.npz"
+    np.savez(path, **{name: array for name, array in arrays.items() if name != "model.mass"})
+    header = f"{{'descr': '<f8', 'fortran_order': False, 'shape': {shape}, }}".encode().ljust(117) + b"\n"
+    with zipfile.ZipFile(path, "a") as file:
+        file.writestr("model.mass.npy", b"\x93NUMPY\x01\x00" + struct.pack("<H", len(header)) + header + bytes(16))
+    with pytest.raises(wa.ModelError, match=r"model\.npz: .*damaged"):
+        wa.load(path)
+
+
+def test_a_small_file_that_unpacks_to_gigabytes_is_not_read(arrays, tmp_path):
+    path = tmp_path / "model.npz"
+    np.savez(path, **arrays)
+    with zipfile.ZipFile(path, "a", zipfile.ZIP_DEFLATED) as file, file.open("model.x.npy", "w") as entry:
+        for _ in range(1100):
+            entry.write(bytes(1 << 20))
+    assert path.stat().st_size < 2_000_000
+    with pytest.raises(wa.ModelError, match=r"would take \d+ bytes"):
+        wa.load(path)

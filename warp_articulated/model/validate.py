@@ -7,7 +7,7 @@ PyBullet and MuJoCo load as well, is used as given and becomes a note of the mod
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 
 import numpy as np
 
@@ -30,6 +30,26 @@ def check_flags(path: object, **flags: bool | None) -> None:
     for name, value in flags.items():
         if value is not None and not isinstance(value, (bool, np.bool_)):
             raise ModelError(f"{path}: {name}={value!r} must be True or False.")
+
+
+def names_in(where: object, key: str, given: object) -> list[str]:
+    """The list of names that option `key` must be."""
+    if not isinstance(given, Iterable) or isinstance(given, (str, Mapping)):
+        raise ModelError(f"{where}: {key}={given!r} must be a list of names.")
+    names = list(given)
+    for name in names:
+        if not isinstance(name, str):
+            raise ModelError(f"{where}: {key} has {name!r}; it must be a list of names.")
+    return names
+
+
+def name_pairs(where: object, key: str, given: object, kind: str) -> list[tuple[str, str]]:
+    """The pairs of names that option `key` must be."""
+    pairs = list(given) if isinstance(given, Iterable) and not isinstance(given, (str, Mapping)) else [given]
+    for pair in pairs:
+        if not isinstance(pair, (Sequence, Set)) or isinstance(pair, str) or len(pair) != 2:
+            raise ModelError(f"{where}: {key}={pair!r} must be pairs of {kind} names, such as [('hip', 'shin')].")
+    return [(a, b) for a, b in (names_in(where, key, pair) for pair in pairs)]
 
 
 def check_bodies(name: str, bodies: Sequence[Body]) -> list[str]:
@@ -64,6 +84,14 @@ def _check_names(name: str, bodies: Sequence[Body]) -> None:
             if word in seen:
                 raise ModelError(f"{name}: two {kind} are called {word!r}; names must be unique.")
             seen.add(word)
+
+
+def as_numbers(value: object) -> np.ndarray:
+    """The value as an array; NaN if it is not made of numbers."""
+    try:
+        return np.asarray(value, float)
+    except (TypeError, ValueError, OverflowError):  # text, lists of different lengths, numbers beyond 1e308
+        return np.array(np.nan)
 
 
 def usable(numbers: object) -> bool:
@@ -201,6 +229,8 @@ def _check_inertia(where: str, body: Body) -> bool:
 def inertia_problem(inertia: np.ndarray) -> str:
     """Why this inertia (3, 3) cannot be simulated; empty if it can."""
     inertia = np.asarray(inertia, float)
+    if not usable(inertia):
+        return f"the inertia matrix must be finite numbers up to {LARGEST:g}, not {inertia.tolist()}."
     size = np.abs(inertia).max()
     if np.abs(inertia - inertia.T).max() > 1e-9 * size:
         return f"the inertia matrix is not symmetric: {inertia.tolist()}."
