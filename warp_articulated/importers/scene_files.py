@@ -82,7 +82,7 @@ def _placed(models: list[Model], robots: list[Mapping], scene: Mapping, path: Pa
     poses = [robot.get("pose") for robot in robots]
     model = models[0]
     if len(models) > 1 or poses[0] is not None:
-        names = [robot.get("name") for robot in robots]
+        names = [robot.get("name", "") for robot in robots]
         model = combine(models, poses=poses, names=names if all(names) else None)
     model = replace(model, name=path.stem)
     ground, u0 = scene.get("ground"), scene.get("u0")
