@@ -38,7 +38,7 @@ def rollout(engine: Engine, counts: Counts, substeps: int, every: int, u, wrench
 
 
 def query(engine: Engine, name: str, inputs: Sequence[torch.Tensor], params: Params):
-    """What the engine's method of that name returns for (*inputs, params); it has an adjoint of the name + "_adjoint"."""
+    """What the engine's method of that name returns for (*inputs, params); its adjoint is called name_adjoint."""
     if not differentiates(*inputs, *params.values()):
         return getattr(engine, name)(*inputs, params)
     return Query.apply(engine, name, tuple(params), *inputs, *params.values())

@@ -8,6 +8,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Mapping
 
+import numpy as np
 import torch
 import warp as wp
 
@@ -137,6 +138,10 @@ class Simulator:
             # kept on the device: a copy from the host at every step would wait, and no CUDA graph could hold it
             self._q0, u0 = (self._engine.like.new_tensor(x.copy()) for x in (model.q0, model.u0))
             self._u0 = u0.repeat(self.num_envs, 1)
+            bounds = model.control_range.T
+            self._bounds = (
+                [self._engine.like.new_tensor(x.copy()) for x in bounds] if np.isfinite(bounds).any() else None
+            )
             self._diverged, self._dropped = self._engine.counts()
         self.dtype = self._engine.dtype
         self.params = self._engine.params
@@ -165,9 +170,10 @@ class Simulator:
 
         Args:
             q, qd: (num_envs, nq) and (num_envs, nv).
-            u: (num_envs, nu); by default the control that goes with the default pose.
-            wrench: (num_envs, links, 6): force (N) and torque (N m) of yours on every link, in world axes, at the link's
-                centre of mass. None: nothing but gravity, contacts and joints acts.
+            u: (num_envs, nu), clipped to model.control_range, beyond which it has no gradient; by default the control
+                that goes with the default pose.
+            wrench: (num_envs, links, 6): force (N) and torque (N m) of yours on every link, in world axes, at the
+                link's centre of mass. None: nothing but gravity, contacts and joints acts.
             substeps: steps of dt; None: the constructor's value.
             params: parameters that differ from `self.params`, by name; (num_envs, ...) or shared.
         """
@@ -198,7 +204,7 @@ class Simulator:
                 a backward pass simulates the others again, k at a time; "sqrt" is k = ceil(sqrt(T)).
         """
         q, qd = self._state(q, qd)
-        u = self._checked("u", u, -1, self.num_envs, self.model.nu)
+        u = self._clipped(self._checked("u", u, -1, self.num_envs, self.model.nu))
         wrench = self._wrenches(wrench, u.shape[0])
         own = self._own_params(params)
         every = checks.interval("checkpoint_every", checkpoint_every, u.shape[0])
@@ -227,6 +233,8 @@ class Simulator:
             for before, after in zip(state_in, state_out, strict=True):
                 wp.copy(after, before)
             counts = self._engine.counts()
+            if self._bounds is not None:
+                control = wp.from_torch(self._clipped(wp.to_torch(control)))
             self._engine.step_in_place(counts, self.substeps, control, *state_out)
         self._report(counts)
 
@@ -238,9 +246,13 @@ class Simulator:
         respect to state_in; control_bar, (num_envs, nu), is added to.
         """
         self._check_warp(state_in=state_in, control=control, state_bar=state_bar, control_bar=control_bar)
-        arrays = (control, *state_in, control_bar, *state_bar)
+        u, q, qd, u_bar, *state = (wp.to_torch(x) for x in (control, *state_in, control_bar, *state_bar))
         with cuda.on_warp_stream(self.device):
-            self._engine.step_adjoint(self.substeps, *(wp.to_torch(x) for x in arrays))
+            clipped = self._clipped(u)
+            own = u_bar if clipped is u else torch.zeros_like(u)
+            self._engine.step_adjoint(self.substeps, clipped, q, qd, own, *state)
+            if clipped is not u:
+                u_bar += torch.where(clipped == u, own, 0.0)
 
     # -- queries
 
@@ -278,8 +290,8 @@ class Simulator:
     def frame_poses(self, q, frames=None, *, params: Mapping | None = None) -> torch.Tensor:
         """World position and quaternion xyzw (num_envs, frames, 7) of frames.
 
-        frames: names in model.frames (links, bodies that fixed joints merged, MJCF sites) or their numbers, in the order
-            of the result; None: all.
+        frames: names in model.frames (links, bodies that fixed joints merged, MJCF sites) or their numbers, in the
+            order of the result; None: all.
         """
         chosen, links = self._chosen(frames), self.link_poses(q, params=params)
         return chosen.poses(links)
@@ -325,10 +337,14 @@ class Simulator:
         the parent for a ball joint.
         """
         q, qd = self._state(q, qd)
-        u = self._control(u)
+        u = self._given_control(u)
         own = self._own_params(params)
         _refuse_gradients("jacobians", q, qd, u, *own.values())
-        return self._engine.jacobians(u, q, qd, own)
+        clipped = self._clipped(u)
+        A, B = self._engine.jacobians(clipped, q, qd, own)
+        if clipped is not u:  # a control outside its range changes nothing
+            B = torch.where((clipped == u)[:, None], B, 0.0)
+        return A, B
 
     @eager
     def diagnose(self, qs, qds, u, *, params: Mapping | None = None) -> Diagnostics:
@@ -344,7 +360,7 @@ class Simulator:
                 f"qs has {len(qs)} states for {len(u)} controls; diagnose needs the state before every control, as "
                 "rollout returns them with checkpoint_every=1."
             )
-        u = self._checked("u", u, -1, self.num_envs, self.model.nu)
+        u = self._clipped(self._checked("u", u, -1, self.num_envs, self.model.nu))
         steps = u.shape[0]
         qs = self._checked("qs", qs[:steps], steps, self.num_envs, self.model.nq)
         qds = self._checked("qds", qds[:steps], steps, self.num_envs, self.model.nv)
@@ -373,7 +389,14 @@ class Simulator:
         return q, self._checked("qd", qd, self.num_envs, self.model.nv)
 
     def _control(self, u) -> torch.Tensor:
+        return self._clipped(self._given_control(u))
+
+    def _given_control(self, u) -> torch.Tensor:
         return self._u0 if u is None else self._checked("u", u, self.num_envs, self.model.nu)
+
+    def _clipped(self, u: torch.Tensor) -> torch.Tensor:
+        """u within model.control_range; torch gives what is outside no gradient."""
+        return u if self._bounds is None else torch.clamp(u, *self._bounds)
 
     def _wrenches(self, wrench, steps: int) -> torch.Tensor | None:
         """(steps, num_envs, links, 6); one for all steps is expanded, which takes no memory."""

@@ -20,7 +20,7 @@ from typing import IO, Any
 import numpy as np
 
 from .files import check_output_path, replace_when_done
-from .geometry.kinematics import as_numpy
+from .geometry.kinematics import as_numpy, check_finite
 from .model import Model, ModelError
 from .model.file import model_arrays, model_from_arrays, read_arrays
 from .model.naming import q_entries, qd_entries, u_entries
@@ -63,10 +63,10 @@ class Trajectory:
                 if value.shape[1] != envs or len(value) not in lengths:
                     raise ValueError(f"{name} has shape {value.shape}, which does not fit q's {q.shape}.")
                 object.__setattr__(self, name, value)
-        ids = np.arange(envs) if self.env_ids is None else np.asarray(self.env_ids, int)
-        if ids.shape != (envs,):
-            raise ValueError(f"env_ids has shape {ids.shape}; it must name the {envs} environments of q.")
-        object.__setattr__(self, "env_ids", ids)
+        ids = np.arange(envs) if self.env_ids is None else as_numpy(self.env_ids)
+        if ids.shape != (envs,) or (envs and ids.dtype.kind not in "iu"):
+            raise ValueError(f"env_ids has shape {ids.shape}; it must be the numbers of the {envs} environments of q.")
+        object.__setattr__(self, "env_ids", ids.astype(int))
         object.__setattr__(self, "dt", float(self.dt))
 
     @property
@@ -98,16 +98,19 @@ class Trajectory:
             return cls(
                 model, arrays["q"], float(arrays["dt"]), arrays.get("qd"), arrays.get("u"), arrays.get("env_ids")
             )
-        except (ValueError, TypeError) as error:
+        except (ValueError, TypeError, OverflowError) as error:
             raise ModelError(f"{path}: {error}") from None
 
 
 def is_trajectory(path: str | os.PathLike) -> bool:
     """True for an .npz file with a trajectory in it, without reading it."""
-    if Path(path).suffix.lower() != ".npz" or not zipfile.is_zipfile(path):
+    if Path(path).suffix.lower() != ".npz":
         return False
-    with zipfile.ZipFile(path) as file:
-        return {"q.npy", "dt.npy"} <= set(file.namelist())
+    try:
+        with zipfile.ZipFile(path) as file:
+            return {"q.npy", "dt.npy"} <= set(file.namelist())
+    except Exception:  # zipfile has many kinds of errors; whoever reads the file says what is wrong with it
+        return False
 
 
 class TrajectoryWriter:
@@ -171,6 +174,7 @@ class TrajectoryWriter:
             raise ValueError(
                 f"{name} has shape {array.shape}; it must be (rows, {self.num_envs}, {self._sizes[name]}), or one row."
             )
+        check_finite(array, name)
         return np.ascontiguousarray(array, self.dtype)
 
     def __exit__(self, kind, *_) -> None:
@@ -232,4 +236,5 @@ def _rows(name: str, value: Any, size: int) -> np.ndarray:
     array = array[:, None] if array.ndim == 2 else array
     if array.ndim != 3 or array.shape[-1] != size or array.dtype.kind not in "fiu":
         raise ValueError(f"{name} has shape {array.shape}; it must be (rows, num_envs, {size}) or (rows, {size}).")
+    check_finite(array, name)
     return array if array.dtype.kind == "f" else array.astype(float)

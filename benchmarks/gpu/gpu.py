@@ -55,8 +55,8 @@ class Plan:
 
 BLOCK_HELP = """threads of a CUDA block (%(default)s); 32 spread a small batch over twice as many multiprocessors as 64,
 and hold as many environments at once"""
-REGISTERS_HELP = """cap of a thread's registers (default: as shipped, 168 for the rollout in float32; 0: none); 128 hold twice
-as many environments of the gradient's kernel at once, and spill more"""
+REGISTERS_HELP = """cap of a thread's registers (default: as shipped, 168 for the rollout in float32; 0: none); 128 hold
+twice as many environments of the gradient's kernel at once, and spill more"""
 QUICK = Plan(ladder=(16, 64), controls=2, repetitions=1, only_toes=True)
 
 

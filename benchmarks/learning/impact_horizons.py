@@ -3,9 +3,9 @@
     python benchmarks/learning/impact_horizons.py          # under an hour; writes results/impact_horizons.json and .png
     python benchmarks/learning/impact_horizons.py --quick  # one seed, ten seconds each
 
-Every run has the same CPU time on one thread, so that other work on the machine does not shorten it. Only the horizon and
-contact_time differ, both from the recipe that ships. A policy is judged by the mean return of 16 episodes without noise:
-in the simulation that it learnt in, and in the other one.
+Every run has the same CPU time on one thread, so that other work on the machine does not shorten it. Only the horizon
+and contact_time differ from the recipe that ships. A policy is judged by the mean return of 16 episodes without noise,
+in the simulation that it learnt in and in the other one.
 """
 
 from __future__ import annotations

@@ -185,7 +185,7 @@ def make_mass_matrix_adjoint(real, sizes: Sizes):
         M_bar: wp.array3d(dtype=real), unit: wp.array2d(dtype=real), q_bar: wp.array2d(dtype=real),
         qd_bar: wp.array2d(dtype=real), params_bar: t.ParamsBar,
     ):  # fmt: skip
-        """Column j of M are the joint forces of the unit acceleration j at rest, without gravity; qd and unit are zeros.
+        """Column j of M are the joint forces of unit acceleration j at rest, without gravity; qd and unit are zeros.
 
         qd_bar is scratch.
         """

@@ -1,6 +1,9 @@
 """Gradients of queries, of wrenches and of sensors, the adjoint on Warp arrays, and the gradient reliability
 diagnostics."""
 
+from dataclasses import replace
+
+import numpy as np
 import pytest
 import torch
 import warp as wp
@@ -182,6 +185,33 @@ def test_a_wrench_for_all_steps_has_the_sum_of_their_gradients():
     one = wrench.clone().requires_grad_()
     sim.step(q, qd, u, wrench=one, substeps=3)[1].square().sum().backward()
     torch.testing.assert_close(one.grad, held.grad)
+
+
+def test_controls_beyond_their_range_act_like_its_end_and_have_no_gradient():
+    model = replace(toy_model(), control_range=np.array([[-0.2, 0.1]]))
+    free = small_simulator(toy_model(), 4)
+    sim, (_, q, qd, _) = small_simulator(model, 4), touching()
+    u = torch.tensor([[-0.3], [-0.1], [0.05], [0.5]], dtype=sim.dtype).requires_grad_()
+    ends, inside = u.detach().clamp(-0.2, 0.1), torch.tensor([0.0, 1.0, 1.0, 0.0], dtype=sim.dtype)
+    limited = ends.clone().requires_grad_()
+    for method in ("step", "rollout"):
+        given = [x[None] if method == "rollout" else x for x in (u, limited)]
+        found, expected = (getattr(s, method)(q, qd, x)[1] for s, x in zip((sim, free), given, strict=True))
+        assert torch.equal(found, expected)
+        bar, full = (torch.autograd.grad(x.square().sum(), y)[0] for x, y in ((found, u), (expected, limited)))
+        assert (full != 0).all() and torch.equal(bar[:, 0], full[:, 0] * inside)
+    with torch.no_grad():
+        (A, B), (A_free, B_free) = sim.jacobians(q, qd, u), free.jacobians(q, qd, ends)
+        assert torch.equal(A, A_free) and torch.equal(B[..., 0], B_free[..., 0] * inside[:, None])
+        assert torch.equal(sim.contacts(q, qd, u).impulses, free.contacts(q, qd, ends).impulses)
+        arrays = [wp.from_torch(x.clone()) for x in (q, qd, u.detach(), torch.empty_like(q), torch.empty_like(qd))]
+        sim.step_warp(arrays[:2], arrays[2], arrays[3:])
+        assert torch.equal(wp.to_torch(arrays[4]), free.step(q, qd, ends)[1])
+        assert torch.equal(wp.to_torch(arrays[2]), u)  # the caller's own is left alone
+        bars = [wp.from_torch(torch.ones_like(x)) for x in (q, qd, u)]
+        sim.step_adjoint_warp(arrays[:2], arrays[2], bars[:2], bars[2])
+        changed = wp.to_torch(bars[2])[:, 0] != 1.0
+        assert changed.tolist() == [False, True, True, False]
 
 
 def test_imu_is_differentiable():

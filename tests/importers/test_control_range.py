@@ -91,5 +91,5 @@ def test_ranges_go_through_combine_and_files(tmp_path):
 @pytest.mark.parametrize("bounds", [(1.0, -1.0), (np.nan, 1.0)])
 def test_a_range_without_inside_is_refused(bounds):
     leg = Body("leg", -1, "hip", JointType.REVOLUTE, mass=1.0, inertia=np.eye(3))
-    with pytest.raises(ModelError, match="'hip' has the control range"):
+    with pytest.raises(ModelError, match="'hip': its control range is"):
         assemble("arm", [leg], drives=[Drive("hip", name="hip", control_range=bounds)])

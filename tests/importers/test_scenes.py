@@ -1,5 +1,6 @@
 """The scenes of the package: they load, and have the data of the experiments that they reproduce."""
 
+import json
 from pathlib import Path
 
 import numpy as np
@@ -166,6 +167,13 @@ def write(tmp_path, text):
         ('{"robots": [{"file": "x.urdf"}]}', "x.urdf: the file cannot be read"),
         ('{"robots": [{"file": "x.urdf", "mass": 1}]}', "has no entry 'mass'"),
         ('{"robots": [{"file": "x.urdf"}], "ground": 3}', "'ground' is 3"),
+        ("[" * 100_000, "nested too deeply"),
+        ('{"robots": [{"file": 5}]}', "'file' is 5; it must be text"),
+        ('{"robots": [{"file": "\\u0000"}]}', "must be text"),
+        ('{"robots": [{"file": "\\ud800"}]}', "must be text"),
+        ('{"robots": [{"file": "%s"}]}' % ("x" * 5000), "cannot be read"),
+        ('{"robots": [{"file": "/dev/zero"}]}', "a device or a pipe"),
+        ('{"robots": [{"file": "x.urdf", "name": []}]}', "'name' is"),
     ],
 )
 def test_bad_scene_files(tmp_path, text, message):
@@ -173,12 +181,64 @@ def test_bad_scene_files(tmp_path, text, message):
         load_scene_file(write(tmp_path, text))
 
 
+POLE = (
+    '<robot name="pole"><link name="base"/><link name="rod"><inertial><mass value="1"/><inertia ixx="1" iyy="1" '
+    'izz="1"/></inertial></link><joint name="hinge" type="continuous"><parent link="base"/><child link="rod"/>'
+    "</joint></robot>"
+)
+
+
+@pytest.mark.parametrize(
+    "entries, message",
+    [
+        ({"q0": []}, "'q0' is"),
+        ({"q0": {"hinge": "abc"}}, "pose of joint 'hinge' is 'abc'; it must be 1 finite"),
+        ({"q0": {"hinge": [[1], [2, 3]]}}, "pose of joint 'hinge'"),
+        ({"q0": {"hinge": float("nan")}}, "pose of joint 'hinge'"),
+        ({"q0": {"hinge": 10**400}}, "pose of joint 'hinge'"),
+        ({"u0": [float("nan")]}, "u0 is"),
+        ({"u0": "abc"}, "u0 has"),
+        ({"u0": [1, 2]}, "u0 has 2 entries"),
+        ({"exclude": [5]}, "exclude=5 must be pairs"),
+        ({"exclude": 5}, "exclude=5 must be pairs"),
+        ({"exclude": [[[], []]]}, "list of names"),
+        ({"ground": {"z": "x"}}, "'z' is 'x'"),
+        ({"ground": {"z": float("inf")}}, "'z' is inf"),
+        ({"gravity": ["a", "b", "c"]}, "gravity="),
+        ({"gravity": [[1], [1, 2], 3]}, "gravity="),
+        ({"friction": []}, "friction="),
+        ({"collide": 5}, "collide=5 must be a list of names"),
+        ({"collide": [[]]}, "list of names"),
+        ({"pose": "abc"}, "poses.0. has shape"),
+        ({"pose": {}}, "poses.0. has shape"),
+        ({"pose": [0, 0, float("nan")]}, "in finite numbers"),
+        ({"gear": float("inf")}, "'gear' is inf"),
+        ({"gear": 0}, "'gear' is 0; it must be a positive number"),
+        ({"gear": 10**400}, "'gear' is inf"),
+        ({"damping": float("nan")}, "'damping' is nan"),
+        ({"spring_ref": float("inf")}, "'spring_ref' is inf"),
+        ({"drive": 5}, "drive=5 is not known"),
+        ({"drive": {"hinge": []}}, "drive=.. is not known"),
+        ({"drive": "position", "kp": "x"}, "kp='x' for joint"),
+        ({"drive": "position", "kp": 10**400}, "kp=inf for joint"),
+        ({"passive": 5}, "passive=5 must be a list of names"),
+        ({"passive": [[]]}, "list of names"),
+        ({"mimic": []}, "mimic="),
+        ({"floating": 1}, "floating=1"),
+    ],
+)
+def test_entries_of_a_wrong_type_give_an_error(tmp_path, entries, message):
+    (tmp_path / "pole.urdf").write_text(POLE)
+    scene = {"robots": [{"file": "pole.urdf"}]}
+    for key, value in entries.items():
+        (scene if key in ("q0", "u0", "exclude", "ground", "gravity", "friction") else scene["robots"][0])[key] = value
+    with pytest.raises(ModelError, match=message) as caught:
+        load_scene_file(write(tmp_path, json.dumps(scene)))
+    assert str(tmp_path) in str(caught.value)
+
+
 def test_scene_overrides_name_real_joints_and_bodies(tmp_path):
-    (tmp_path / "pole.urdf").write_text(
-        '<robot name="pole"><link name="base"/><link name="rod"><inertial><mass value="1"/><inertia ixx="1" iyy="1" '
-        'izz="1"/></inertial></link><joint name="hinge" type="continuous"><parent link="base"/><child link="rod"/>'
-        "</joint></robot>"
-    )
+    (tmp_path / "pole.urdf").write_text(POLE)
     robot = '{"robots": [{"file": "pole.urdf", %s}]}'
     model = load_scene_file(write(tmp_path, robot % '"armature": 2, "gear": 3, "spring_ref": -1, "pose": [1, 2, 3]'))
     assert (model.armature, model.gear, model.spring_ref) == ([2], [3], [-1])

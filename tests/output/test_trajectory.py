@@ -155,7 +155,9 @@ def test_a_full_disk_gives_an_error_and_loses_nothing(tmp_path, way):
         ({"q": np.zeros((0, 3, 19))}, "no rows"),
         ({"qd": np.zeros((4, 3, 18))}, "qd has shape"),
         ({"u": np.zeros((5, 2, 12))}, "u has shape"),
+        ({"q": np.full((5, 3, 19), np.nan)}, r"q\[0, 0, 0\] is nan; every entry must be finite"),
         ({"dt": 0.0}, "dt is 0.0"),
+        ({"env_ids": np.full(3, np.nan)}, "env_ids"),
         ({"env_ids": [1]}, "env_ids"),
     ],
 )
@@ -170,3 +172,36 @@ def test_a_file_without_a_trajectory_gives_an_error(tmp_path):
     assert not is_trajectory(tmp_path / "model.npz")
     with pytest.raises(wa.ModelError, match="no trajectory in this file"):
         wa.Trajectory.load(tmp_path / "model.npz")
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ({"q": np.full((5, 3, 19), np.inf)}, r"q\[0, 0, 0\] is inf"),
+        ({"q": np.zeros((5, 3, 19), complex)}, "q has shape"),
+        ({"q": np.array("text")}, "q has shape"),
+        ({"qd": np.full((5, 3, 18), np.nan)}, r"qd\[0, 0, 0\] is nan"),
+        ({"dt": np.array("text")}, "text"),
+        ({"dt": np.array([1.0, 2.0])}, "run.npz"),
+        ({"env_ids": np.array(["a", "b", "c"])}, "env_ids"),
+        ({"model.drive_dof": np.full(12, 10**6)}, r"drive_dof\[0\] is 1000000"),
+    ],
+)
+def test_a_crafted_file_gives_an_error(film, tmp_path, change, says):
+    film.save(tmp_path / "good.npz")
+    with np.load(tmp_path / "good.npz") as file:
+        np.savez(tmp_path / "run.npz", **({**file} | change))
+    with pytest.raises(wa.ModelError, match=says) as caught:
+        wa.Trajectory.load(tmp_path / "run.npz")
+    assert "run.npz" in str(caught.value)
+
+
+def test_a_damaged_file_is_no_trajectory(film, tmp_path):
+    path = tmp_path / "run.npz"
+    film.save(path)
+    whole = path.read_bytes()
+    for content in (whole[: len(whole) // 2], whole[:-30] + bytes(30), b"PK\x05\x06" + bytes(18), b""):
+        path.write_bytes(content)
+        assert not is_trajectory(path)
+        with pytest.raises(wa.ModelError, match=r"run\.npz"):
+            wa.Trajectory.load(path)

@@ -94,6 +94,10 @@ BROKEN = {
     "flat mesh": (shape('<mesh filename="flat.obj"/>'), "has no volume"),
     "broken mesh": (shape('<mesh filename="broken.obj"/>'), r"broken\.obj:2: 'v 1 x 2' is not"),
     "empty mesh": (shape('<mesh filename="empty.stl"/>'), "has no corners"),
+    "huge origin": (arm(joint='<origin xyz="1e200 0 0"/>'), r":4: <origin> in .*: xyz=\"1e200 0 0\" is too large"),
+    "huge mass": (arm(link=MASS.replace("1", "1e300", 1)), r":3: <mass> in .*: value=\"1e300\" is too large"),
+    "huge inertia": (arm(link=MASS.replace('ixx="1"', 'ixx="1e308"')), r"ixx=\"1e308\" is too large"),
+    "long mesh name": (shape(f'<mesh filename="{"a" * 5000}.stl"/>'), "was not found"),
     "bad friction": (
         arm(link=f'{MASS}<contact><lateral_friction value="-1"/></contact><collision><geometry><sphere radius="1"/>'
                  "</geometry></collision>"),
@@ -144,7 +148,15 @@ def test_bad_options(tmp_path, options, sentence):
         load(path, **options)
 
 
+def test_limits_may_be_as_large_as_they_like(tmp_path):
+    (tmp_path / "r.urdf").write_text(arm(joint='<limit lower="-1.7e308" upper="1.7e308" effort="1e300"/>'))
+    assert load(tmp_path / "r.urdf").upper == [1.7e308]
+
+
 def test_bad_paths(tmp_path):
+    for name in ("x" * 5000, "x" * 5000 + ".urdf", "a\0b.urdf", "a\ud800.npz"):
+        with pytest.raises(ModelError, match="there is no such file"):
+            load(name)
     with pytest.raises(ModelError, match=r"laikagoo: there is no such file.* Did you mean the scene 'laikago'"):
         load("laikagoo")
     with pytest.raises(ModelError, match=r"robots/spider\.urdf: there is no such file"):

@@ -259,7 +259,7 @@ def test_noise_of_an_imu_has_its_deviation_and_its_seed():
 def test_frames_are_chosen_by_name_or_number():
     model = wa.load("laikago_feet")
     sim = wa.Simulator(model, 2, device="cpu", dtype="float64")
-    q, qd = sim.initial_state()
+    q, _ = sim.initial_state()
     everything = sim.frame_poses(q)
     assert everything.shape == (2, len(model.frames), 7)
     assert torch.equal(everything[:, : model.num_links], sim.link_poses(q))
@@ -270,12 +270,13 @@ def test_frames_are_chosen_by_name_or_number():
     assert sim.frame_poses(q, "RL_toe").shape == (2, 1, 7) and sim.frame_poses(q, []).shape == (2, 0, 7)
     assert sim.frame_jacobians(q, []).shape == (2, 0, 6, model.nv)
     for wrong in (len(model.frames), -1, 1.5, True):
-        with pytest.raises(ValueError, match="it must be a name in model.frames or a number from 0 to 16"):
+        with pytest.raises(ValueError, match=r"it must be a name in model\.frames or a number from 0 to 16"):
             sim.frame_poses(q, [wrong])
 
 
 def test_frames_on_the_world_do_not_move(tmp_path):
-    text = '<worldbody><site name="goal" pos="1 2 3" euler="0 0 90"/><body name="a"><joint/><geom size=".1"/></body></worldbody>'
+    body = '<body name="a"><joint/><geom size=".1"/></body>'
+    text = f'<worldbody><site name="goal" pos="1 2 3" euler="0 0 90"/>{body}</worldbody>'
     sim = wa.Simulator(wa.load(write(tmp_path, text)), 1, device="cpu", dtype="float64")
     q, qd = sim.initial_state()
     half = 0.5**0.5

@@ -97,7 +97,7 @@ def state(name: str, value, shape: tuple[int, ...], like: torch.Tensor, finite: 
     """The tensor, contiguous; `like` gives the dtype and device it must have.
 
     value: a torch tensor, or an array of another library that supports DLPack (numpy, Warp, JAX, CuPy), used without a
-        copy.
+        copy if it is contiguous and may be written to.
     shape: -1 means any length.
     """
     is_torch = isinstance(value, torch.Tensor)
@@ -119,14 +119,26 @@ def state(name: str, value, shape: tuple[int, ...], like: torch.Tensor, finite: 
     return value.contiguous()
 
 
+def plain_numpy(value: np.ndarray) -> np.ndarray:
+    """The array itself if torch can share its memory, otherwise a copy.
+
+    Torch knows no read-only memory, no strides that are not whole elements and no negative ones: those of a reversed
+    array would even end the process.
+    """
+    shared = value.flags.c_contiguous and value.flags.writeable and value.flags.aligned and value.dtype.isnative
+    return value if shared else np.array(value, value.dtype.newbyteorder("="), order="C")
+
+
 def _from_dlpack(name: str, value) -> torch.Tensor:
     if not hasattr(value, "__dlpack__"):
         raise TypeError(
             f"{name} is a {type(value).__name__}; it must be a torch tensor (torch.as_tensor makes one) or an array "
             "that supports DLPack (numpy, Warp, JAX, CuPy)."
         )
-    if isinstance(value, np.ndarray) and not value.flags.writeable:
-        value = value.copy()  # numpy does not export read-only memory
+    if isinstance(value, np.ndarray):
+        value = plain_numpy(value)
+    elif min(getattr(value, "strides", None) or (), default=0) < 0:
+        value = value.copy()  # CuPy's reversed arrays
     try:
         return torch.from_dlpack(value)
     except torch.OutOfMemoryError:  # a RuntimeError too, and not the array's fault

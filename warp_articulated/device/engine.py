@@ -16,8 +16,12 @@ import warp as wp
 from ..kernels.queries.contacts import make_contacts, make_contacts_adjoint
 from ..kernels.queries.diagnostics import make_diagnostics
 from ..kernels.queries.dynamics import (
-    make_forward_dynamics, make_forward_dynamics_adjoint, make_inverse_dynamics, make_inverse_dynamics_adjoint,
-    make_mass_matrix, make_mass_matrix_adjoint,
+    make_forward_dynamics,
+    make_forward_dynamics_adjoint,
+    make_inverse_dynamics,
+    make_inverse_dynamics_adjoint,
+    make_mass_matrix,
+    make_mass_matrix_adjoint,
 )  # fmt: skip
 from ..kernels.queries.jacobians import make_jacobians
 from ..kernels.queries.poses import make_link_poses, make_link_poses_adjoint

@@ -11,6 +11,7 @@ import warp as wp
 
 from ..geometry.rotations import quat_to_matrix
 from ..model import Model, ModelError
+from .checks import plain_numpy
 from .parameters import GROUPS, PARAMETERS
 from .topology import tables
 
@@ -77,7 +78,7 @@ def ordered_sum(x: torch.Tensor) -> torch.Tensor:
 def broadcast(name: str, value, shape: tuple[int, ...], num_envs: int, like: torch.Tensor) -> torch.Tensor:
     """A parameter as (num_envs, *shape), without a copy where it is shared; accepts anything that can mean that."""
     try:
-        tensor = torch.as_tensor(value)
+        tensor = torch.as_tensor(plain_numpy(value) if isinstance(value, np.ndarray) else value)
         if not isinstance(value, torch.Tensor):
             tensor = tensor.clone()  # numpy's memory may change before the backward pass
         if tensor.is_complex():

@@ -26,6 +26,7 @@ from ..model import (
     assemble,
 )
 from ..model.assemble import PER_DOF
+from ..model.validate import as_numbers
 
 GROUND = "ground"
 
@@ -245,7 +246,7 @@ def _shared(groups: list[set[str]], prefixes: list[str]) -> set[str]:
 
 def _as_transform(pose: np.ndarray | Sequence[float], what: str) -> tuple[np.ndarray, np.ndarray]:
     """Position (3,) and unit quaternion (4,) of a pose in any of the accepted forms."""
-    pose = np.asarray(pose, float)
+    pose = as_numbers(pose)
     accepted = "a position (3,), a position and quaternion xyzw (7,), or a transform (4, 4)"
     if pose.shape not in ((3,), (7,), (4, 4)) or not np.isfinite(pose).all():
         raise ModelError(f"{what} has shape {pose.shape}; accepted are None, or, in finite numbers, {accepted}.")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import inspect
+import os
 from pathlib import Path
 
 from ..model import Model, ModelError
@@ -35,9 +36,9 @@ def load(name_or_path: str | Path, **options) -> Model:
         _check_options(options, (), f"the scene {str(name_or_path)!r}")
         return load_scene(str(name_or_path))
     path = Path(name_or_path)
-    if path.is_dir():
+    if os.path.isdir(path):  # Path.is_dir() raises an error for names that no file can have
         raise ModelError(f"{path}: this is a directory; give the .urdf or .xml file in it.")
-    if not path.exists():
+    if not os.path.exists(path):
         raise ModelError(f"{path}: there is no such file, and no scene of this name.{_similar(str(name_or_path))}")
     suffix = path.suffix.lower()
     if suffix == ".urdf" or (suffix == ".xml" and root_tag(path) == "robot"):

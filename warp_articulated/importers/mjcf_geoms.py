@@ -8,6 +8,7 @@ import numpy as np
 
 from ..geometry.rotations import matrix_to_quat, quat_to_matrix
 from ..model import WORLD, ModelError, Shape, ShapeType
+from ..model.validate import name_pairs
 from .meshes import convex_hull
 from .mjcf import Source, xyzw
 
@@ -135,15 +136,11 @@ def read_pairs(
 
 def _excluded(source: Source, exclude: Iterable[tuple[str, str]]) -> set[frozenset[str]]:
     known = {*source.body_names, "ground"}
-    pairs = set()
-    for pair in exclude:
-        if isinstance(pair, str) or len(pair) != 2:
-            raise ModelError(f"{source.path}: exclude={pair!r} must be pairs of body names, such as [('hip', 'shin')].")
-        for name in pair:
-            if name not in known:
-                raise ModelError(f"{source.path}: exclude names {name!r}, which is not a body; {sorted(known)} are.")
-        pairs.add(frozenset(pair))
-    return pairs
+    pairs = name_pairs(source.path, "exclude", exclude, "body")
+    for name in (name for pair in pairs for name in pair):
+        if name not in known:
+            raise ModelError(f"{source.path}: exclude names {name!r}, which is not a body; {sorted(known)} are.")
+    return {frozenset(pair) for pair in pairs}
 
 
 def geom_pairs(source: Source) -> dict[tuple[int, int], tuple[int, float]]:

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from ..model import WORLD, Model, ModelError, Shape, ShapeType
+from ..model.validate import LARGEST, name_pairs, names_in
 from .combine import combine
 from .urdf import load_urdf
 
@@ -48,11 +49,14 @@ def load_scene_file(path: str | Path) -> Model:
     """The scene of a JSON file; paths of its robots' files are relative to its folder."""
     path = Path(path)
     try:
-        scene = json.loads(path.read_text("utf-8"))
+        # as a float a long number becomes infinite and is refused below; as an int it would be an OverflowError there
+        scene = json.loads(path.read_text("utf-8"), parse_int=lambda text: int(text) if len(text) < 19 else float(text))
     except OSError as error:
         raise ModelError(f"{path}: the file cannot be read ({error.strerror}).") from None
     except ValueError as error:
         raise ModelError(f"{path}: the file is not JSON: {error}.") from None
+    except RecursionError:
+        raise ModelError(f"{path}: its brackets are nested too deeply.") from None
     _check_keys(f"{path}", scene, SCENE_KEYS, "a scene")
     robots = scene.get("robots")
     if not isinstance(robots, list) or not robots:
@@ -60,19 +64,31 @@ def load_scene_file(path: str | Path) -> Model:
     ground = scene.get("ground", False)
     if not (isinstance(ground, bool) or (isinstance(ground, Mapping) and set(ground) == {"z"})):
         raise ModelError(f"{path}: 'ground' is {ground!r}; it must be true, false or {{\"z\": height}}.")
+    if isinstance(ground, Mapping) and not _is_number(ground["z"]):
+        raise ModelError(f"{path}: the ground's 'z' is {ground['z']!r}; it must be a number up to {LARGEST:g}.")
+    if not isinstance(scene.get("q0", {}), Mapping):
+        raise ModelError(f"{path}: 'q0' is {scene['q0']!r}; it must be a JSON object of positions by joint name.")
     # the first robot gets the ground; combine() lets the others touch it
     has_ground = ground is not False
     models = [_load_robot(path, robot, scene, has_ground and k == 0) for k, robot in enumerate(robots)]
+    try:
+        return _placed(models, robots, scene, path)
+    except ModelError as error:  # combine() and with_pose() do not know the file
+        raise error if str(error).startswith(f"{path}") else ModelError(f"{path}: {error}") from None
+
+
+def _placed(models: list[Model], robots: list[Mapping], scene: Mapping, path: Path) -> Model:
+    """All robots in one environment, in their default pose, without the pairs that must not touch."""
     poses = [robot.get("pose") for robot in robots]
     model = models[0]
     if len(models) > 1 or poses[0] is not None:
-        names = [robot.get("name") for robot in robots]
+        names = [robot.get("name", "") for robot in robots]
         model = combine(models, poses=poses, names=names if all(names) else None)
     model = replace(model, name=path.stem)
+    ground, u0 = scene.get("ground"), scene.get("u0")
     if isinstance(ground, Mapping):
         model = replace(model, shapes=tuple(_lifted(shape, ground["z"]) for shape in model.shapes))
     model = _without_pairs(model, scene.get("exclude", ()), path)
-    u0 = scene.get("u0")
     return model.with_pose(scene.get("q0", {}), u0) if "q0" in scene or u0 is not None else model
 
 
@@ -87,6 +103,9 @@ def _load_robot(path: Path, robot: Mapping, scene: Mapping, ground: bool) -> Mod
     _check_keys(f"{path}", robot, ROBOT_KEYS, "a robot")
     if "file" not in robot:
         raise ModelError(f"{path}: a robot has no 'file'; it must name a URDF file in the scene's folder.")
+    for key in ("file", "name"):
+        if not isinstance(robot.get(key, ""), str) or not robot.get(key, "").isprintable():
+            raise ModelError(f"{path}: a robot's {key!r} is {robot[key]!r}; it must be text.")
     options = {key: scene[key] for key in ("friction", "restitution", "gravity") if key in scene}
     options |= {key: robot[key] for key in LOADER_KEYS if key in robot}
     model = load_urdf(path.parent / robot["file"], ground=ground, **options)
@@ -103,7 +122,7 @@ def _load_robot(path: Path, robot: Mapping, scene: Mapping, ground: bool) -> Mod
 def _only_colliding(model: Model, bodies: list[str], path: Path) -> Model:
     """Keep the collisions of some bodies of the file; other shapes are only visible."""
     known = {s.body for s in model.shapes}
-    for body in bodies:
+    for body in names_in(path, "collide", bodies):
         if body not in known:
             raise ModelError(f"{path}: 'collide' names {body!r}, which has no shape; {', '.join(sorted(known))} have.")
     keep = [s.collide and (s.body in bodies or s.link == WORLD) for s in model.shapes]
@@ -113,6 +132,7 @@ def _only_colliding(model: Model, bodies: list[str], path: Path) -> Model:
 
 def _without_pairs(model: Model, exclude, path: Path) -> Model:
     known = {s.body for s in model.shapes}
+    exclude = name_pairs(path, "exclude", exclude, "body")
     for name in (name for pair in exclude for name in pair):
         if name not in known:
             raise ModelError(f"{path}: 'exclude' names {name!r}, which has no shape; {', '.join(sorted(known))} have.")
@@ -157,9 +177,14 @@ def _per_drive(model: Model, value, path: Path) -> np.ndarray:
 
 def _positive(value, key: str, path: Path) -> float:
     signed = key == "spring_ref"
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not (signed or value >= 0):
-        raise ModelError(f"{path}: {key!r} is {value!r}; it must be a number that is not negative.")
+    if not _is_number(value) or (value < 0 and not signed) or (value == 0 and key == "gear"):
+        allowed = {"spring_ref": "a number", "gear": "a positive number"}.get(key, "a number that is not negative")
+        raise ModelError(f"{path}: {key!r} is {value!r}; it must be {allowed}, up to {LARGEST:g}.")
     return float(value)
+
+
+def _is_number(value) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) <= LARGEST
 
 
 def _lifted(shape: Shape, height: float) -> Shape:

@@ -18,7 +18,7 @@ import numpy as np
 from ..geometry.kinematics import lowest_point
 from ..geometry.rotations import matrix_to_quat
 from ..model import WORLD, Body, Frame, JointType, Model, ModelError, Shape, ShapeType, assemble
-from ..model.validate import check_flags, inertia_problem
+from ..model.validate import as_numbers, check_flags, inertia_problem, name_pairs, usable
 from .urdf_drives import PerJoint, make_drives
 from .urdf_shapes import ShapeReader, read_origin
 from .urdf_tree import JointElement, read_tree
@@ -303,19 +303,13 @@ def _check_options(path: Path, mimic: str, friction: float, restitution: float, 
     for name, value in (("friction", friction), ("restitution", restitution)):
         if not (isinstance(value, Real) and 0 <= float(value) < np.inf):
             raise ModelError(f"{path}: {name}={value!r} must be a finite number that is not negative.")
-    if np.shape(gravity) != (3,) or not np.isfinite(gravity).all():
+    if as_numbers(gravity).shape != (3,) or not usable(as_numbers(gravity)):
         raise ModelError(f"{path}: gravity={gravity!r} must be three finite numbers.")
 
 
 def _check_exclude(path: Path, exclude: Iterable[tuple[str, str]], known: set[str]) -> list[tuple[str, str]]:
-    pairs = []
-    for pair in exclude:
-        if isinstance(pair, str) or len(pair) != 2:
-            raise ModelError(f"{path}: exclude={pair!r} must be pairs of link names, such as [('hip', 'shin')].")
-        for name in pair:
-            if name not in known:
-                raise ModelError(
-                    f"{path}: exclude names {name!r}, which is not a link; {', '.join(sorted(known))} are."
-                )
-        pairs.append((pair[0], pair[1]))
+    pairs = name_pairs(path, "exclude", exclude, "link")
+    for name in (name for pair in pairs for name in pair):
+        if name not in known:
+            raise ModelError(f"{path}: exclude names {name!r}, which is not a link; {', '.join(sorted(known))} are.")
     return pairs

@@ -8,6 +8,7 @@ from numbers import Real
 from pathlib import Path
 
 from ..model import Drive, DriveType, JointType, ModelError
+from ..model.validate import names_in
 from .urdf_tree import JointElement
 
 PerJoint = float | Mapping[str, float] | None
@@ -27,7 +28,7 @@ def make_drives(
     driven = {j.name: j for j in joints if j.type in (JointType.REVOLUTE, JointType.PRISMATIC)}
     numbers: dict[str, PerJoint] = {"kp": kp, "kd": kd, "effort": effort}
     options: dict[str, str | Mapping[str, str] | PerJoint] = {"drive": drive, **numbers}
-    passive = {passive} if isinstance(passive, str) else set(passive)
+    passive = {passive} if isinstance(passive, str) else set(names_in(path, "passive", passive))
     named = [(key, name) for key, value in options.items() if isinstance(value, Mapping) for name in value]
     for key, name in named + [("passive", name) for name in sorted(passive)]:
         if name not in driven:
@@ -40,7 +41,7 @@ def make_drives(
         if name in passive:
             continue
         word = _of(drive, name, "torque")
-        if word not in KINDS:
+        if not isinstance(word, str) or word not in KINDS:
             raise ModelError(f"{path}: drive={word!r} is not known; {', '.join(map(repr, KINDS))} are.")
         gains = {key: _number(path, key, value, name) for key, value in numbers.items()}
         needed = {"torque": (), "position": ("kp",), "velocity": ("kd",)}[word]

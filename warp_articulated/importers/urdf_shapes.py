@@ -149,21 +149,24 @@ class ShapeReader:
 
 
 def find_mesh(filename: str, folder: Path) -> Path | None:
-    """The file behind a mesh's file name or package://, model:// or file:// address; None if there is none."""
+    """The file behind a mesh's file name or package://, model:// or file:// address; None if there is none.
+
+    os.path, because Path.is_file() raises an error for names that no file can have, such as very long ones.
+    """
     filename = filename.replace("\\", "/")
     scheme, _, rest = filename.partition("://")
     if not rest:
         path = folder / filename
-        return path if path.is_file() else None
+        return path if os.path.isfile(path) else None
     if scheme == "file":
         path = Path(rest) if rest.startswith("/") else folder / rest
-        return path if path.is_file() else None
+        return path if os.path.isfile(path) else None
     package, _, inner = rest.partition("/")
     roots = [folder, *folder.parents]
     roots += [Path(entry) for entry in os.environ.get("ROS_PACKAGE_PATH", "").split(os.pathsep) if entry]
     for root in roots:
         for place in (root / package / inner, root / inner if root.name == package else None):
-            if place is not None and place.is_file():
+            if place is not None and os.path.isfile(place):
                 return place
     return None
 

@@ -127,13 +127,14 @@ def _read_joint(element: Element, links: dict[str, Element], limitless: list[str
 def _read_limits(joint: JointElement, limitless: list[str], notes: list[str], limited: bool) -> None:
     limit = joint.element.child("limit")
     if limit is not None:
-        joint.effort = limit.number("effort", 0.0, minimum=0.0) or math.inf
+        joint.effort = limit.number("effort", 0.0, minimum=0.0, largest=math.inf) or math.inf
     if not limited:
         return
     if limit is None or not {"lower", "upper"} & set(limit.attributes):
         limitless.append(joint.name)
         return
-    joint.lower, joint.upper = limit.number("lower", 0.0), limit.number("upper", 0.0)
+    # some files write the largest number that there is for "no limit"
+    joint.lower, joint.upper = (limit.number(key, 0.0, largest=math.inf) for key in ("lower", "upper"))
     if joint.lower > joint.upper:
         raise limit.error(
             f"lower={joint.lower:g} is above upper={joint.upper:g}; swap them, or use type continuous for no limits."

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import codecs
 import math
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -16,6 +17,7 @@ from xml.parsers import expat
 import numpy as np
 
 from ..model import ModelError
+from ..model.validate import LARGEST
 
 _REQUIRED = object()
 _UTF16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE, "<".encode("utf-16-le"), "<".encode("utf-16-be"))
@@ -67,8 +69,8 @@ class Element:
             raise self.error(f"the attribute {name!r} is missing or empty.")
         return value
 
-    def vector(self, name: str, count: int, default=_REQUIRED) -> np.ndarray:
-        """Attribute `name` as `count` finite numbers."""
+    def vector(self, name: str, count: int, default=_REQUIRED, *, largest: float = LARGEST) -> np.ndarray:
+        """Attribute `name` as `count` finite numbers between -largest and largest."""
         if name not in self.attributes and default is not _REQUIRED:
             return np.array(default, float)
         text = self.text(name)
@@ -80,11 +82,17 @@ class Element:
         if len(numbers) != count or not all(map(math.isfinite, numbers)):
             wanted = "a finite number" if count == 1 else f"{count} finite numbers separated by spaces"
             raise self.error(f'{name}="{text}" is not {wanted}.')
+        if max(map(abs, numbers), default=0.0) > largest:
+            raise self.error(f'{name}="{text}" is too large; numbers up to {largest:g} are accepted.')
         return np.array(numbers)
 
-    def number(self, name: str, default=_REQUIRED, *, minimum: float = -math.inf, above: float = -math.inf) -> float:
+    def number(
+        self, name: str, default=_REQUIRED, *, minimum: float = -math.inf, above: float = -math.inf,
+        largest: float = LARGEST,
+    ) -> float:  # fmt: skip
         """Attribute `name` as one finite number, not below `minimum` and larger than `above`."""
-        value = float(self.vector(name, 1, [default] if default is not _REQUIRED else _REQUIRED)[0])
+        given = [default] if default is not _REQUIRED else _REQUIRED
+        value = float(self.vector(name, 1, given, largest=largest)[0])
         if value < minimum or value <= above:
             wanted = f"larger than {above:g}" if above > -math.inf else f"at least {minimum:g}"
             raise self.error(f'{name}="{self.attributes[name]}" must be {wanted}.')
@@ -135,10 +143,14 @@ def root_tag(path: Path) -> str:
 
 def _content(path: Path) -> tuple[bytes, int]:
     """What expat can read of a file, and the number of lines left out before it."""
+    if os.path.exists(path) and not (os.path.isfile(path) or os.path.isdir(path)):
+        raise ModelError(f"{path}: this is a device or a pipe; it must be a file.")  # some of them never end
     try:
         data = path.read_bytes()
     except OSError as error:
         raise ModelError(f"{path}: the file cannot be read ({error.strerror}).") from None
+    except ValueError as error:
+        raise ModelError(f"{str(path)!r}: this is not the name of a file ({error}).") from None
     if not data.strip():
         raise ModelError(f"{path}: the file is empty.")
     if data.startswith(_UTF16):  # here zeros and line ends are halves of characters

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from ..geometry.rotations import IDENTITY, unit_quat
+from .consistency import check_model
 from .description import (
     NQ,
     NV,
@@ -24,7 +25,7 @@ from .description import (
     moved_inside,
 )
 from .pairs import order_pairs, shape_pairs
-from .validate import check_bodies, check_frames, check_resistance
+from .validate import check_bodies, check_drives, check_frames, check_shapes
 
 PER_DOF = (  # of Body and Model
     "armature", "damping", "stiffness", "spring_ref", "frictionloss", "lower", "upper", "limit_restitution",
@@ -77,6 +78,8 @@ def assemble(
     link_of = {bodies[i].joint_name: i for i in order}
     for drive in drives:
         _check_drive(name, drive, bodies, link_of)
+    check_drives(name, drives)
+    check_shapes(name, shapes, len(bodies))
     drive_order = sorted(range(len(drives)), key=lambda k: joint_of_link[link_of[drives[k].joint]])
     drives = [drives[k] for k in drive_order]
     driven = [link_of[drive.joint] for drive in drives]
@@ -127,7 +130,7 @@ def assemble(
         merged=tuple(merged),
         notes=tuple(notes),
     )
-    check_resistance(model)
+    check_model(model)
     return model
 
 
@@ -143,9 +146,6 @@ def frame_arrays(link_names: Sequence[str], frame_pos: Any, frames: Sequence[Fra
 
 
 def _check_drive(name: str, drive: Drive, bodies: Sequence[Body], link_of: dict[str, int]) -> None:
-    low, high = drive.control_range
-    if not low <= high:
-        raise ModelError(f"{name}: drive {drive.name!r} has the control range {low:g} to {high:g}; swap the bounds.")
     if drive.joint not in link_of:
         raise ModelError(f"{name}: drive {drive.name!r} acts on joint {drive.joint!r}, which is not a moving joint.")
     if NV[bodies[link_of[drive.joint]].joint_type] != 1:

@@ -294,23 +294,25 @@ class Model:
 
         A pose outside the limits of a joint is kept as given, and the limits push the joint back.
         """
+        from .validate import as_numbers, position_problem, usable
+
         q = self.q0.copy()
         for name, value in q0.items():
             place = self.joint_q(name)
-            numbers = np.ravel(np.asarray(value, float))
-            if numbers.size != place.stop - place.start or not np.isfinite(numbers).all():
-                raise ModelError(
-                    f"{self.name}: the pose of joint {name!r} is {value!r}; it must be "
-                    f"{place.stop - place.start} finite number(s)."
-                )
+            numbers = np.ravel(as_numbers(value))
+            problem = position_problem(JointType(self.joint_type[self._link_of_joint(name)]), numbers)
+            if problem:
+                raise ModelError(f"{self.name}: the pose of joint {name!r} is {value!r}; {problem}.")
             q[place] = numbers
-        u = self.u0.copy() if u0 is None else np.asarray(u0, float)
+        u = self.u0.copy() if u0 is None else as_numbers(u0)
         if u0 is None:
             for k in np.flatnonzero(self.drive_type == DriveType.POSITION):
                 link = int(np.flatnonzero(self.v_start == self.drive_dof[k])[0])
                 u[k] = q[self.q_start[link]] / self.gear[k]
         if u.shape != self.u0.shape:
             raise ModelError(f"{self.name}: u0 has {u.size} entries, the model has {self.nu} drives.")
+        if not usable(u):
+            raise ModelError(f"{self.name}: u0 is {u.tolist()}; it must be finite numbers.")
         notes = tuple(note for note in self.notes if not any(moved_inside(name) in note for name in q0))
         return replace(self, q0=frozen(q), u0=frozen(u), notes=notes)
 

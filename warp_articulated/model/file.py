@@ -2,25 +2,31 @@
 
 `model.save(path)` writes it and `load(path)` reads it; a trajectory file (trajectory.py) holds its model too.
 Fields of the Model are stored as "model.<field>"; those of its shapes as columns "model.shape.<field>".
+A file may come from anyone: what it says is checked as an importer's bodies, shapes and drives are.
 """
 
 from __future__ import annotations
 
+import math
 import os
 import zipfile
 from collections.abc import Mapping
-from dataclasses import fields
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from ..files import check_output_path, replace_when_done
-from .assemble import frame_arrays
-from .description import Model, ModelError, Shape, ShapeType
+from ..importers.combine import disassemble
+from .assemble import PER_DOF, frame_arrays
+from .consistency import check_model, check_tables
+from .description import NV, Model, ModelError, Shape, ShapeType
+from .validate import check_bodies, check_dof, check_drives, check_frames, check_shapes
 
 VERSION = 1
 _PREFIX = "model."
+_MOST_BYTES = 1 << 30  # of a model: a small file can pretend to be huge
 
 # Symbolic lengths: l links, j joints, v velocities, q positions, u controls, p pairs; they must agree in a file.
 _SHAPES = {
@@ -36,7 +42,23 @@ _SHAPES = {
     "key_names": "k", "key_q": "kq", "key_qd": "kv", "key_u": "ku",
     "frames": "f", "frame_link": "f", "frame_offset": "f3", "frame_quat": "f4",
 }  # fmt: skip
+# Columns of the shapes, one letter more each: s shapes; sizes, colours, vertices and faces of all of them.
+_COLUMNS = {
+    "shape.type": "s", "shape.link": "s", "shape.pos": "s3", "shape.quat": "s4", "shape.name": "s", "shape.body": "s",
+    "shape.friction": "s", "shape.restitution": "s", "shape.collide": "s",
+    "shape.size_count": "s", "shape.color_count": "s", "shape.vertices_count": "s", "shape.faces_count": "s",
+    "shape.size": "a", "shape.color": "b", "shape.vertices": "c3", "shape.faces": "d3",
+}  # fmt: skip
 _STRINGS = ("link_names", "joint_names", "drive_names", "notes", "merged", "frames", "key_names")
+_INTEGERS = (
+    "parent", "joint_of_link", "joint_type", "q_start", "v_start", "drive_dof", "drive_type", "pairs", "frame_link",
+)  # fmt: skip
+_KINDS = {  # what is not a number with a fraction; numpy's kinds that are accepted, and what they become
+    **dict.fromkeys(("name", *_STRINGS, "shape.name", "shape.body"), ("U", str)),
+    **dict.fromkeys(("version", *_INTEGERS, "shape.type", "shape.link", "shape.faces"), ("iu", int)),
+    **{name: ("iu", int) for name in _COLUMNS if name.endswith("_count")},
+    "shape.collide": ("b", bool),
+}
 
 
 def save_model(path: str | os.PathLike, model: Model) -> None:
@@ -55,14 +77,34 @@ def load_model(path: str | os.PathLike) -> Model:
 def read_arrays(path: Path, prefix: str = "") -> dict[str, np.ndarray]:
     """The arrays of an .npz file whose names start with `prefix`, or an error that says what is wrong with the file."""
     try:
-        with np.load(path, allow_pickle=False) as file:
-            return {name: file[name] for name in file.files if name.startswith(prefix)}
+        with zipfile.ZipFile(path) as file:
+            entries = {entry.filename.removesuffix(".npy"): entry for entry in file.infolist()}
+            size = sum(entry.file_size for name, entry in entries.items() if name.startswith(_PREFIX))
+            if size > _MOST_BYTES:
+                raise ModelError(f"{path}: its model would take {size} bytes; at most {_MOST_BYTES} are read.")
+            return {name: _read_array(file, entry) for name, entry in entries.items() if name.startswith(prefix)}
+    except ModelError:
+        raise
     except FileNotFoundError:
         raise ModelError(f"{path}: there is no such file.") from None
     except OSError as error:
         raise ModelError(f"{path}: the file cannot be read ({error.strerror or error}).") from None
-    except (ValueError, EOFError, KeyError, zipfile.BadZipFile, AttributeError):
+    except MemoryError:
+        raise ModelError(f"{path}: the file needs more memory than there is, or it is damaged.") from None
+    except Exception:  # zipfile, zlib, lzma, tokenize and numpy have some twenty kinds of errors for damaged bytes
         raise ModelError(f"{path}: this is not an .npz file of plain numbers and strings, or it is damaged.") from None
+
+
+def _read_array(file: zipfile.ZipFile, entry: zipfile.ZipInfo) -> np.ndarray:
+    """One entry; its header must agree with its length, or numpy would reserve any memory that the header asks for."""
+    with file.open(entry) as stream:
+        version = np.lib.format.read_magic(stream)
+        header = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+        shape, _, dtype = header(stream)
+        if min(shape, default=0) < 0 or math.prod(shape) * dtype.itemsize != entry.file_size - stream.tell():
+            raise ValueError("the header does not fit the length")
+    with file.open(entry) as stream:
+        return np.lib.format.read_array(stream, allow_pickle=False)
 
 
 def model_arrays(model: Model) -> dict[str, Any]:
@@ -82,14 +124,15 @@ def model_from_arrays(arrays: Mapping[str, np.ndarray], where: str) -> Model:
     values = {name.removeprefix(_PREFIX): array for name, array in arrays.items() if name.startswith(_PREFIX)}
     if "version" not in values:
         raise ModelError(f"{where}: there is no model in this file; Model.save and Trajectory.save write such files.")
-    if int(values["version"]) != VERSION:
-        raise ModelError(f"{where}: the model has format {int(values['version'])}; this version reads {VERSION}.")
+    version = _converted("version", values["version"], where)
+    if version.ndim or version != VERSION:
+        raise ModelError(f"{where}: the model has format {version}; this version reads {VERSION}.")
     _add_newer(values)
-    wanted = ["name", *_SHAPES, *(f"shape.{name}" for name in _shape_columns(()))]
-    missing = [name for name in wanted if name not in values]
+    missing = [name for name in ("name", *_SHAPES, *_COLUMNS) if name not in values]
     if missing:
         raise ModelError(f"{where}: the model lacks {', '.join(missing)}.")
     _check_shapes(values, where)
+    values = {name: _converted(name, values[name], where) for name in ("name", *_SHAPES, *_COLUMNS)}
     given: dict = {}
     for name in _SHAPES:
         value = values[name]
@@ -100,8 +143,41 @@ def model_from_arrays(arrays: Mapping[str, np.ndarray], where: str) -> Model:
         else:
             value.setflags(write=False)
             given[name] = value
-    columns = {name.removeprefix("shape."): array for name, array in values.items() if name.startswith("shape.")}
-    return Model(name=str(values["name"]), shapes=_shapes_of(columns, where), **given)
+    model = Model(name=str(values["name"]), shapes=_shapes_of(values, where), **given)
+    try:
+        _check(model)
+    except ModelError as error:
+        raise ModelError(f"{where}: {error}") from None
+    return model
+
+
+def _check(model: Model) -> None:
+    """All that assemble() checks; and that indices agree, on which the simulator relies."""
+    check_tables(model)
+    parts = disassemble(model)
+    check_bodies(model.name, parts.bodies)
+    for i, body in enumerate(parts.bodies):
+        for v in range(int(model.v_start[i]) + 1, int(model.v_start[i]) + NV[body.joint_type]):
+            own: dict[str, Any] = {key: float(getattr(model, key)[v]) for key in PER_DOF}
+            check_dof(f"{model.name}: link {body.name!r}", replace(body, **own))
+    check_drives(model.name, parts.drives)
+    check_frames(model.name, parts.bodies, parts.frames)
+    check_shapes(model.name, model.shapes, model.num_links)
+    check_model(model)
+
+
+def _converted(name: str, array: np.ndarray, where: str) -> np.ndarray:
+    """The array in the type that a Model has it in; it is itself where it has that type."""
+    kinds, wanted = _KINDS.get(name, ("fiu", float))
+    if array.dtype.kind not in kinds:
+        raise ModelError(f"{where}: the model's {name} is of type {array.dtype}; it must be {wanted.__name__}.")
+    if wanted is not str:
+        return np.asarray(array, wanted)
+    try:
+        "".join(array.ravel().tolist()).encode()
+    except ValueError:
+        raise ModelError(f"{where}: the model's {name} has characters that are no text.") from None
+    return array
 
 
 def _add_newer(values: dict[str, np.ndarray]) -> None:
@@ -121,11 +197,10 @@ def _add_newer(values: dict[str, np.ndarray]) -> None:
 
 def _check_shapes(values: Mapping[str, np.ndarray], where: str) -> None:
     lengths: dict[str, int] = {}
-    for name, letters in _SHAPES.items():
+    for name, letters in {"name": "", **_SHAPES, **_COLUMNS}.items():
         array = values[name]
         expected = tuple(int(c) if c.isdigit() else lengths.get(c) for c in letters)
-        same = len(expected) == array.ndim and all(m in (None, n) for m, n in zip(expected, array.shape))
-        if not same or (name not in _STRINGS and array.dtype.kind not in "if"):
+        if len(expected) != array.ndim or not all(m in (None, n) for m, n in zip(expected, array.shape)):
             raise ModelError(f"{where}: the model's {name} has shape {array.shape}, which does not fit the rest of it.")
         lengths |= {c: n for c, n in zip(letters, array.shape) if not c.isdigit()}
 
@@ -152,29 +227,28 @@ def _shape_columns(shapes: tuple[Shape, ...]) -> dict[str, np.ndarray]:
     return columns
 
 
-def _shapes_of(columns: Mapping[str, np.ndarray], where: str) -> tuple[Shape, ...]:
-    count = len(columns["type"])
+def _shapes_of(values: Mapping[str, np.ndarray], where: str) -> tuple[Shape, ...]:
+    columns = {name.removeprefix("shape."): values[name] for name in _COLUMNS}
     pieces: dict[str, list[Any]] = {}
     for name in ("size", "color", "vertices", "faces"):
-        counts = columns[f"{name}_count"]
-        ends = np.cumsum(np.maximum(counts, 0))
-        if len(counts) != count or (ends[-1] if count else 0) != len(columns[name]):
+        joined, counts = columns.pop(name), columns.pop(f"{name}_count")
+        ends = np.cumsum(np.clip(counts, 0, len(joined)))
+        if (ends[-1] if len(ends) else 0) != len(joined):
             raise ModelError(f"{where}: the shapes' {name} have the wrong length.")
-        pieces[name] = [None if n < 0 else columns[name][end - n : end] for n, end in zip(counts, ends)]
-    plain = [f.name for f in fields(Shape) if f.name not in (*pieces, "type", "link", "pos", "quat")]
-    if any(len(columns[name]) != count for name in ("link", "pos", "quat", *plain)):
-        raise ModelError(f"{where}: the shapes' columns differ in length.")
+        pieces[name] = [None if n < 0 else joined[end - n : end] for n, end in zip(counts, ends)]
+    for k in np.flatnonzero(~np.isin(columns["type"], list(ShapeType))):
+        raise ModelError(f"{where}: shape {k} is of type {columns['type'][k]}, which is not the number of any type.")
+    kinds, places, turns = columns.pop("type"), columns.pop("pos"), columns.pop("quat")
     return tuple(
         Shape(
-            type=ShapeType(int(columns["type"][k])),
-            link=int(columns["link"][k]),
-            pos=columns["pos"][k],
-            quat=columns["quat"][k],
+            type=ShapeType(int(kinds[k])),
+            pos=places[k],
+            quat=turns[k],
             size=np.zeros(0) if pieces["size"][k] is None else pieces["size"][k],
             color=None if pieces["color"][k] is None else tuple(pieces["color"][k].tolist()),
             vertices=pieces["vertices"][k],
             faces=pieces["faces"][k],
-            **{name: columns[name][k].item() for name in plain},
+            **{name: column[k].item() for name, column in columns.items()},
         )
-        for k in range(count)
+        for k in range(len(kinds))
     )

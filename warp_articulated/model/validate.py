@@ -1,4 +1,4 @@
-"""Checks of importers' options, and that a list of bodies can be simulated, made once for every Model.
+"""Checks of importers' options, and that bodies, shapes and drives can be simulated, made once for every Model.
 
 Input without a meaning or a solution is refused. Input that is only unlikely in a real robot, and that Pinocchio,
 PyBullet and MuJoCo load as well, is used as given and becomes a note of the model.
@@ -7,16 +7,22 @@ PyBullet and MuJoCo load as well, is used as given and becomes a note of the mod
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 
 import numpy as np
 
 from ..geometry import kinematics  # the module: it imports this package, too
-from .description import NQ, WORLD, Body, Frame, JointType, Model, ModelError
+from .description import NQ, WORLD, Body, Drive, DriveType, Frame, JointType, Model, ModelError, Shape, ShapeType
 
 # Real files are rounded to a few digits: a thousandth of the largest moment is accepted without a note.
 TRIANGLE_TOLERANCE = 1e-3
 NEGATIVE_TOLERANCE = 1e-6
+# Nothing real is larger in SI units, and products of a few such numbers would be infinite in single precision.
+LARGEST = 1e15
+SIZES = {  # how many numbers of its size a shape uses
+    ShapeType.SPHERE: 1, ShapeType.CAPSULE: 2, ShapeType.BOX: 3, ShapeType.CYLINDER: 2, ShapeType.MESH: 0,
+    ShapeType.PLANE: 0,
+}  # fmt: skip
 
 
 def check_flags(path: object, **flags: bool | None) -> None:
@@ -24,6 +30,26 @@ def check_flags(path: object, **flags: bool | None) -> None:
     for name, value in flags.items():
         if value is not None and not isinstance(value, (bool, np.bool_)):
             raise ModelError(f"{path}: {name}={value!r} must be True or False.")
+
+
+def names_in(where: object, key: str, given: object) -> list[str]:
+    """The list of names that option `key` must be."""
+    if not isinstance(given, Iterable) or isinstance(given, (str, Mapping)):
+        raise ModelError(f"{where}: {key}={given!r} must be a list of names.")
+    names = list(given)
+    for name in names:
+        if not isinstance(name, str):
+            raise ModelError(f"{where}: {key} has {name!r}; it must be a list of names.")
+    return names
+
+
+def name_pairs(where: object, key: str, given: object, kind: str) -> list[tuple[str, str]]:
+    """The pairs of names that option `key` must be."""
+    pairs = list(given) if isinstance(given, Iterable) and not isinstance(given, (str, Mapping)) else [given]
+    for pair in pairs:
+        if not isinstance(pair, (Sequence, Set)) or isinstance(pair, str) or len(pair) != 2:
+            raise ModelError(f"{where}: {key}={pair!r} must be pairs of {kind} names, such as [('hip', 'shin')].")
+    return [(a, b) for a, b in (names_in(where, key, pair) for pair in pairs)]
 
 
 def check_bodies(name: str, bodies: Sequence[Body]) -> list[str]:
@@ -36,6 +62,7 @@ def check_bodies(name: str, bodies: Sequence[Body]) -> list[str]:
         if body.parent >= i or body.parent < WORLD:
             raise ModelError(f"{where} has parent {body.parent}; a parent must come earlier, or be -1.")
         _check_numbers(where, body)
+        check_dof(where, body)
         _check_joint(f"{name}: joint {body.joint_name!r}", body)
         if _check_inertia(where, body):
             thin.append(body.name)
@@ -74,25 +101,70 @@ def check_frames(name: str, bodies: Sequence[Body], frames: Sequence[Frame]) -> 
             )
 
 
+def as_numbers(value: object) -> np.ndarray:
+    """The value as an array; NaN if it is not made of numbers."""
+    try:
+        return np.asarray(value, float)
+    except (TypeError, ValueError, OverflowError):  # text, lists of different lengths, numbers beyond 1e308
+        return np.array(np.nan)
+
+
+def usable(numbers: object) -> bool:
+    """Whether all numbers are finite and not larger than LARGEST."""
+    return bool((np.abs(np.asarray(numbers, float)) <= LARGEST).all())  # false for NaN
+
+
+def check_vector(where: str, key: str, value: object, size: int) -> None:
+    """Refuse anything but `size` finite numbers."""
+    numbers = np.asarray(value, float)
+    if numbers.shape != (size,) or not usable(numbers):
+        raise ModelError(f"{where}: {key} is {numbers.tolist()}; it must be {size} finite numbers up to {LARGEST:g}.")
+
+
+def check_amount(where: str, key: str, value: float) -> None:
+    """Refuse negative numbers and those that are not finite."""
+    if not (usable(value) and value >= 0):
+        raise ModelError(
+            f"{where}: the {key} is {value}; it must be a finite number that is not negative, up to {LARGEST:g}."
+        )
+
+
+def position_problem(kind: JointType, q: np.ndarray) -> str:
+    """Why a joint cannot be at q; empty if it can."""
+    if q.shape != (NQ[kind],) or not usable(q):
+        return f"it must be {NQ[kind]} finite numbers up to {LARGEST:g}"
+    if kind in (JointType.FREE, JointType.SPHERICAL) and np.linalg.norm(q[-4:]) < 1e-3:
+        return "its quaternion must not be zero"
+    return ""
+
+
 def _check_numbers(where: str, body: Body) -> None:
-    shapes = {"pos": 3, "quat": 4, "axis": 3, "com": 3, "frame_pos": 3}
-    for key, size in shapes.items():
-        value = np.asarray(getattr(body, key), float)
-        if value.shape != (size,) or not np.isfinite(value).all():
-            raise ModelError(f"{where}: {key} is {value.tolist()}; it must be {size} finite numbers.")
+    for key, size in (("pos", 3), ("quat", 4), ("axis", 3), ("com", 3), ("frame_pos", 3)):
+        check_vector(where, key, getattr(body, key), size)
     inertia = np.asarray(body.inertia, float)
-    if inertia.shape != (3, 3) or not np.isfinite(inertia).all():
-        raise ModelError(f"{where}: the inertia must be 3 x 3 finite numbers, not {inertia.tolist()}.")
-    for key in ("mass", "armature", "damping", "stiffness", "frictionloss", "limit_restitution"):
-        value = getattr(body, key)
-        if not (math.isfinite(value) and value >= 0):
-            raise ModelError(f"{where}: the {key} is {value}; it must be a finite number that is not negative.")
-    if not math.isfinite(body.spring_ref):
-        raise ModelError(f"{where}: the spring's reference is {body.spring_ref}; it must be a finite number.")
+    if inertia.shape != (3, 3) or not usable(inertia):
+        raise ModelError(
+            f"{where}: the inertia must be 3 x 3 finite numbers up to {LARGEST:g}, not {inertia.tolist()}."
+        )
+    check_amount(where, "mass", body.mass)
     if body.q0 is not None:
         q0 = np.asarray(body.q0, float)
-        if q0.shape != (NQ[body.joint_type],) or not np.isfinite(q0).all():
-            raise ModelError(f"{where}: q0 is {q0.tolist()}; it must be {NQ[body.joint_type]} finite numbers.")
+        problem = position_problem(body.joint_type, q0)
+        if problem:
+            raise ModelError(f"{where}: q0 is {q0.tolist()}; {problem}.")
+
+
+def check_dof(where: str, body: Body) -> None:
+    """The numbers of a body that a Model has for every dof."""
+    for key in ("armature", "damping", "stiffness", "frictionloss", "limit_restitution"):
+        check_amount(where, key, getattr(body, key))
+    if not usable(body.spring_ref):
+        raise ModelError(f"{where}: the spring's reference is {body.spring_ref}; it must be a finite number.")
+    if not (body.lower <= body.upper and body.lower < math.inf and body.upper > -math.inf):
+        raise ModelError(
+            f"{where}: the lower limit {body.lower:g} is above the upper limit {body.upper:g}; swap them, or leave "
+            "them out if the joint has no limits."
+        )
 
 
 def _check_joint(where: str, body: Body) -> None:
@@ -102,13 +174,65 @@ def _check_joint(where: str, body: Body) -> None:
         )
     if np.linalg.norm(body.quat) < 1e-9:
         raise ModelError(f"{where}: the quaternion of its frame is zero.")
-    if body.joint_type in (JointType.REVOLUTE, JointType.PRISMATIC) and np.linalg.norm(body.axis) < 1e-9:
+    if np.linalg.norm(body.axis) < 1e-9:
         raise ModelError(f"{where}: its axis is zero; it must have a direction.")
-    if math.isnan(body.lower) or math.isnan(body.upper) or body.lower > body.upper:
+
+
+def check_shapes(name: str, shapes: Sequence[Shape], links: int) -> None:
+    """Raise ModelError for shapes that cannot be on one of so many links."""
+    for k, shape in enumerate(shapes):
+        where = f"{name}: shape {shape.name!r}" if shape.name else f"{name}: shape {k}"
+        if not WORLD <= shape.link < links:
+            raise ModelError(f"{where} is on link {shape.link}; it must be one of the {links} links, or -1.")
+        if shape.type == ShapeType.PLANE and shape.link != WORLD:
+            raise ModelError(f"{where}: a plane must be fixed to the world, not to a moving link; use a box.")
+        check_vector(where, "pos", shape.pos, 3)
+        check_vector(where, "quat", shape.quat, 4)
+        if np.linalg.norm(shape.quat) < 1e-9:
+            raise ModelError(f"{where}: its quaternion is zero.")
+        _check_size(where, shape)
+        check_amount(where, "friction", shape.friction)
+        check_amount(where, "restitution", shape.restitution)
+        if shape.color is not None:
+            check_vector(where, "color", shape.color, 4)
+        if shape.type == ShapeType.MESH:
+            _check_mesh(where, shape)
+
+
+def _check_size(where: str, shape: Shape) -> None:
+    size, used = np.asarray(shape.size, float), SIZES[shape.type]
+    if size.ndim != 1 or not used <= len(size) <= 3 or not usable(size) or not (size[:used] > 0).all():
         raise ModelError(
-            f"{where}: the lower limit {body.lower:g} is above the upper limit {body.upper:g}; swap them, or leave "
-            "them out if the joint has no limits."
+            f"{where}: the size of this {shape.type.name.lower()} is {size.tolist()}; it must be {used} positive "
+            f"number(s) up to {LARGEST:g}."
         )
+
+
+def _check_mesh(where: str, shape: Shape) -> None:
+    corners = np.zeros(0) if shape.vertices is None else np.asarray(shape.vertices, float)
+    if corners.ndim != 2 or corners.shape[1] != 3 or len(corners) == 0 or not usable(corners):
+        raise ModelError(f"{where}: the vertices of a mesh must be (n, 3) finite numbers up to {LARGEST:g}.")
+    if shape.faces is not None and len(shape.faces):
+        faces = np.asarray(shape.faces)
+        if faces.shape[1:] != (3,) or faces.dtype.kind not in "iu" or faces.min() < 0 or faces.max() >= len(corners):
+            raise ModelError(f"{where}: the faces of a mesh must be (m, 3) indices of its {len(corners)} vertices.")
+
+
+def check_drives(name: str, drives: Sequence[Drive]) -> None:
+    """Raise ModelError for drives without a meaning."""
+    for drive in drives:
+        where = f"{name}: drive {drive.name or drive.joint!r}"
+        if not usable(drive.gear) or (drive.gear == 0 and drive.type == DriveType.POSITION):
+            raise ModelError(f"{where}: its gear is {drive.gear}; it must be a finite number that is not zero.")
+        check_amount(where, "kp", drive.kp)
+        check_amount(where, "kd", drive.kd)
+        if not drive.effort >= 0:
+            raise ModelError(f"{where}: its effort limit is {drive.effort}; it must be zero or more, or infinite.")
+        if drive.u0 is not None and not usable(drive.u0):
+            raise ModelError(f"{where}: its default control u0 is {drive.u0}; it must be a finite number.")
+        low, high = drive.control_range
+        if not (low <= high and low < np.inf and high > -np.inf):
+            raise ModelError(f"{where}: its control range is {low:g} to {high:g}; swap the bounds.")
 
 
 def _check_inertia(where: str, body: Body) -> bool:
@@ -123,6 +247,8 @@ def _check_inertia(where: str, body: Body) -> bool:
 def inertia_problem(inertia: np.ndarray) -> str:
     """Why this inertia (3, 3) cannot be simulated; empty if it can."""
     inertia = np.asarray(inertia, float)
+    if not usable(inertia):
+        return f"the inertia matrix must be finite numbers up to {LARGEST:g}, not {inertia.tolist()}."
     size = np.abs(inertia).max()
     if np.abs(inertia - inertia.T).max() > 1e-9 * size:
         return f"the inertia matrix is not symmetric: {inertia.tolist()}."

@@ -19,6 +19,7 @@ except ModuleNotFoundError:
 from gymnasium.vector import AutoresetMode
 from gymnasium.vector.utils import batch_space
 
+from ..device.checks import plain_numpy
 from ..show.pictures.render import render
 from .env import Env
 from .state import Step
@@ -169,7 +170,7 @@ def _copy(observation: torch.Tensor) -> np.ndarray:
 
 
 def _mask(env: Env, value) -> torch.Tensor:
-    mask = torch.as_tensor(np.asarray(value), device=env.device)
+    mask = torch.as_tensor(plain_numpy(np.asarray(value)), device=env.device)
     if mask.shape != (env.num_envs,) or mask.dtype != torch.bool:
         raise ValueError(
             f"reset_mask has shape {tuple(mask.shape)} and is {mask.dtype}; it must be ({env.num_envs},) of bool."
@@ -179,7 +180,7 @@ def _mask(env: Env, value) -> torch.Tensor:
 
 def _tensor(env: Env, name: str, value) -> torch.Tensor:
     try:
-        return torch.as_tensor(np.asarray(value), dtype=env.dtype, device=env.device)
+        return torch.as_tensor(plain_numpy(np.asarray(value)), dtype=env.dtype, device=env.device)
     except (TypeError, ValueError):
         raise TypeError(f"{name} is a {type(value).__name__}; it must be an array of numbers.") from None
 

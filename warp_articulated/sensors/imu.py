@@ -22,8 +22,8 @@ class ImuReading(NamedTuple):
 class Imu:
     """Accelerometer and gyroscope in a frame of the robot.
 
-    The accelerometer reads the mean acceleration over a step without gravity's own: at rest it points up and reads 9.81.
-    Both are in the axes that the frame has after the step.
+    The accelerometer reads the mean acceleration over a step minus gravity's: at rest it points up and reads 9.81. Both
+    are in the axes that the frame has after the step.
 
     Args:
         sim: the simulator whose states are read.
@@ -56,7 +56,9 @@ class Imu:
         params: those of the step, if they were not the simulator's own.
         """
         sim = self.sim
-        before, after = (sim.frame_velocities(*state, self.frame, params=params) for state in ((q, qd), (q_next, qd_next)))
+        before, after = (
+            sim.frame_velocities(*state, self.frame, params=params) for state in ((q, qd), (q_next, qd_next))
+        )
         axes = sim.frame_poses(q_next, self.frame, params=params)[:, 0, 3:]
         gravity = torch.as_tensor((params or {}).get("gravity", sim.params["gravity"])).to(axes)
         mean = (after - before)[:, 0, :3] / (sim.dt * sim.substeps)
