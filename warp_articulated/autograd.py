@@ -110,7 +110,7 @@ class Step(torch.autograd.Function):
         adjoint = RolloutAdjoint(ctx, u[None], None if wrench is None else wrench[None], values)
         bars = [None if bar is None else torch.stack([torch.zeros_like(bar), bar]) for bar in (q_next_bar, qd_next_bar)]
         q_bar, qd_bar = adjoint.run(q[None], qd[None], *bars)
-        wrench_bar = None if wrench is None else adjoint.wrench_bar[0]
+        wrench_bar = None if adjoint.wrench_bar is None else adjoint.wrench_bar[0]
         return None, None, None, None, adjoint.u_bar[0], wrench_bar, q_bar, qd_bar, *adjoint.params_bar
 
 
@@ -237,8 +237,8 @@ class Query(torch.autograd.Function):
         needed = ctx.needs_input_grad[3 + len(inputs) :]
         wanted = {name for name, need in zip(ctx.names, needed, strict=True) if need}
         bars = ParameterBars(ctx.engine, sorted(wanted))
-        outputs_bar = [bar.contiguous() for bar in outputs_bar[: 4 if ctx.name == "contacts" else None]]
-        bar = getattr(ctx.engine, f"{ctx.name}_adjoint")(*inputs, params, outputs_bar, bars.struct)
+        outputs = [bar.contiguous() for bar in outputs_bar[: 4 if ctx.name == "contacts" else None]]
+        bar = getattr(ctx.engine, f"{ctx.name}_adjoint")(*inputs, params, outputs, bars.struct)
         return None, None, None, *bar, *(bars.gradient(n, params[n]) if n in wanted else None for n in ctx.names)
 
     @staticmethod

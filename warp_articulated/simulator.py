@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 import torch
@@ -233,9 +234,8 @@ class Simulator:
             for before, after in zip(state_in, state_out, strict=True):
                 wp.copy(after, before)
             counts = self._engine.counts()
-            if self._bounds is not None:
-                control = wp.from_torch(self._clipped(wp.to_torch(control)))
-            self._engine.step_in_place(counts, self.substeps, control, *state_out)
+            clipped: Any = control if self._bounds is None else wp.from_torch(self._clipped(wp.to_torch(control)))
+            self._engine.step_in_place(counts, self.substeps, clipped, *state_out)
         self._report(counts)
 
     @eager

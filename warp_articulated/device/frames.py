@@ -60,6 +60,6 @@ def _number_of(model: Model, frame) -> int:
     if isinstance(frame, str):
         return model.frame(frame)
     count = len(model.frames)
-    if not isinstance(frame, Integral) or isinstance(frame, bool) or not 0 <= frame < count:
+    if not isinstance(frame, Integral) or isinstance(frame, bool) or int(frame) not in range(count):
         raise ValueError(f"frames has {frame!r}; it must be a name in model.frames or a number from 0 to {count - 1}.")
     return int(frame)
