@@ -200,7 +200,7 @@ class Model:
 
     def with_pose(self, q0: dict[str, float | Sequence[float]], u0: Sequence[float] | None = None) -> Model:
         """The same model with another default pose, given by joint name; position drives hold it unless u0 is given."""
-        from .validate import as_numbers, position_problem, usable
+        from .validate import as_numbers, check_resistance, position_problem, usable
 
         q = self.q0.copy()
         for name, value in q0.items():
@@ -219,7 +219,9 @@ class Model:
             raise ModelError(f"{self.name}: u0 has {u.size} entries, the model has {self.nu} drives.")
         if not usable(u):
             raise ModelError(f"{self.name}: u0 is {u.tolist()}; it must be finite numbers.")
-        return replace(self, q0=frozen(q), u0=frozen(u))
+        posed = replace(self, q0=frozen(q), u0=frozen(u))
+        check_resistance(posed)
+        return posed
 
     def save(self, path: str | os.PathLike) -> None:
         """Write the model as one .npz file, meshes included; `load` reads it back to the last bit."""
