@@ -271,3 +271,10 @@ def test_merged_bodies_are_listed(zoo):
     assert dict(model.merged) == {"stand": "world", "plate": "arm", "knob": "arm"}
     assert model.link_names[:3] == ("arm:slide", "arm:hinge", "arm")
     assert sum(NV[JointType(t)] for t in model.joint_type) == model.nv
+
+
+def test_a_name_that_is_no_text_gives_an_error(tmp_path):
+    text = '<mujoco><worldbody><body name="arm"><freejoint/><geom size="1"/></body></worldbody></mujoco>'
+    (tmp_path / "r.xml").write_bytes(text.encode().replace(b"arm", b"a\xe9m"))
+    with pytest.raises(ModelError, match=r"r\.xml.*(UTF-8|XML)"):
+        load_mjcf(tmp_path / "r.xml")

@@ -1,6 +1,7 @@
 """The scenes of the package: they load, and have the data of the experiments that they reproduce."""
 
 import json
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -9,7 +10,7 @@ import pytest
 from warp_articulated.geometry.kinematics import link_transforms
 from warp_articulated.geometry.rotations import quat_to_matrix
 from warp_articulated.importers.loading import load
-from warp_articulated.importers.scene_files import load_scene, load_scene_file, scene_names
+from warp_articulated.importers.scene_files import _folder, load_scene, load_scene_file, scene_names
 from warp_articulated.model import DriveType, JointType, ModelError, ShapeType
 
 LEGS = ("FR", "FL", "RR", "RL")
@@ -207,6 +208,7 @@ POLE = (
         ({"gravity": ["a", "b", "c"]}, "gravity="),
         ({"gravity": [[1], [1, 2], 3]}, "gravity="),
         ({"friction": []}, "friction="),
+        ({"friction": 1e16}, "friction="),
         ({"collide": 5}, "collide=5 must be a list of names"),
         ({"collide": [[]]}, "list of names"),
         ({"pose": "abc"}, "poses.0. has shape"),
@@ -235,6 +237,12 @@ def test_entries_of_a_wrong_type_give_an_error(tmp_path, entries, message):
     with pytest.raises(ModelError, match=message) as caught:
         load_scene_file(write(tmp_path, json.dumps(scene)))
     assert str(tmp_path) in str(caught.value)
+
+
+def test_whole_numbers_may_be_large(tmp_path):
+    shutil.copy(_folder() / "box.urdf", tmp_path)
+    scene = '{"robots": [{"file": "box.urdf", "floating": true}], "ground": true, "friction": 121474836480}'
+    np.testing.assert_allclose(load_scene_file(write(tmp_path, scene)).pair_friction, 121474836480)
 
 
 def test_scene_overrides_name_real_joints_and_bodies(tmp_path):

@@ -12,7 +12,10 @@ import time
 import numpy as np
 import pytest
 import torch
+import viser
 from display_model import display_model, moving_positions
+from websockets.exceptions import InvalidStatus
+from websockets.sync.client import connect
 
 import warp_articulated as wa
 from warp_articulated.geometry.kinematics import batch_link_poses, shape_poses
@@ -354,3 +357,52 @@ def test_the_package_does_not_load_viser_and_says_how_to_install_it():
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert "the viewer needs viser: pip install viser." in done.stdout
+
+
+# -- who may connect
+
+
+def connection(viewer: Viewer, **options):
+    """A WebSocket as the viewer's page opens it."""
+    address = viewer.url.replace("http", "ws")
+    return connect(address, subprotocols=[f"viser-v{viser.__version__}"], max_size=None, **options)
+
+
+def test_the_viewers_own_page_and_programs_may_connect(viewer):
+    for options in ({"origin": viewer.url}, {"origin": viewer.url.upper()}, {}):
+        with connection(viewer, **options) as page:
+            assert page.recv(timeout=10)
+    # by another name of this computer, as its page is then loaded from
+    port = viewer.server.get_port()
+    headers = {"Host": f"robots.example:{port}", "Origin": f"http://robots.example:{port}"}
+    response = handshake(viewer, headers)
+    assert "101" in response
+
+
+def test_other_pages_may_not_connect(viewer):
+    port = viewer.server.get_port()
+    for origin in (
+        "http://example.org",
+        "null",
+        "",
+        f"http://localhost:{port + 1}",
+        f"http://127.0.0.1.example.org:{port}",
+        f"http://127.0.0.1:{port}@example.org",
+        "http://127.0.0.1",
+    ):
+        response = handshake(viewer, {"Host": f"127.0.0.1:{port}", "Origin": origin})
+        assert "403" in response, (origin, response)
+    with pytest.raises(InvalidStatus, match="403"), connection(viewer, origin="http://example.org"):
+        pass
+    assert not viewer.server.get_clients()
+    assert "101" in handshake(viewer, {"Host": f"127.0.0.1:{port}", "Origin": f"http://127.0.0.1:{port}"})
+
+
+def handshake(viewer: Viewer, headers: dict[str, str]) -> str:
+    """First line of the answer to a WebSocket's request with these headers."""
+    lines = [f"{name}: {value}" for name, value in headers.items()]
+    lines += ["Upgrade: websocket", "Connection: Upgrade", "Sec-WebSocket-Version: 13"]
+    lines += ["Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==", f"Sec-WebSocket-Protocol: viser-v{viser.__version__}"]
+    with socket.create_connection(("127.0.0.1", viewer.server.get_port()), timeout=10) as plain:
+        plain.sendall("\r\n".join(["GET / HTTP/1.1", *lines, "", ""]).encode())
+        return plain.recv(4096).decode("latin-1").splitlines()[0]

@@ -240,3 +240,21 @@ def test_unusual_but_valid_bodies_are_accepted():
     thin = assemble("robot", [body(inertia=np.diag([1.0, 1.0, 2.5]))])
     assert "a breaks the triangle inequality" in thin.notes[0]
     assert assemble("robot", [body(inertia=np.diag([1.0, 1.0, 2.0005]))]).notes == ()
+
+
+def test_poses_that_cannot_be_simulated():
+    free = assemble("robot", [body(joint_type=JointType.FREE)])
+    with pytest.raises(ModelError, match=r"pose of joint 'j' is .* quaternion must not be zero"):
+        free.with_pose({"j": [0.0] * 7})
+    with pytest.raises(ModelError, match="it must be 7 finite numbers"):
+        free.with_pose({"j": "abc"})
+    # a gimbal: turned by a right angle its first axis is that of the last one, and its rings weigh nothing
+    rings = [
+        body(mass=0.0, inertia=np.zeros((3, 3)), axis=np.array([1.0, 0, 0])),
+        body(name="b", joint_name="k", parent=0, mass=0.0, inertia=np.zeros((3, 3)), axis=np.array([0.0, 1, 0])),
+        body(name="c", joint_name="l", parent=1),
+    ]
+    gimbal = assemble("gimbal", rings)
+    assert gimbal.with_pose({"k": 1.0}).q0[1] == 1.0
+    with pytest.raises(ModelError, match="nothing resists joint 'j'"):
+        gimbal.with_pose({"k": np.pi / 2})

@@ -143,6 +143,10 @@ def compile_mjcf(path: Path) -> Source:
         raise ModelError(f"{path}: MuJoCo cannot compile this file: {' '.join(str(error).split())}") from error
     finally:
         mujoco.set_mju_user_warning(handler)
+    try:
+        m.names.decode()
+    except UnicodeDecodeError:
+        raise ModelError(f"{path}: the file has a name that is not UTF-8 text.") from None
     bodies = unique(["world"] + [m.body(b).name or f"body{b}" for b in range(1, m.nbody)])
     joints = [m.joint(j).name or f"{bodies[m.jnt_bodyid[j]]}_joint" for j in range(m.njnt)]
     geoms = [m.geom(g).name or f"{bodies[m.geom_bodyid[g]]}_geom" for g in range(m.ngeom)]

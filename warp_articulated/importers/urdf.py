@@ -18,7 +18,7 @@ import numpy as np
 from ..geometry.kinematics import lowest_point
 from ..geometry.rotations import matrix_to_quat
 from ..model import WORLD, Body, Frame, JointType, Model, ModelError, Shape, ShapeType, assemble
-from ..model.validate import as_numbers, check_flags, inertia_problem, name_pairs, usable
+from ..model.validate import LARGEST, as_numbers, check_flags, inertia_problem, name_pairs, usable
 from .urdf_drives import PerJoint, make_drives
 from .urdf_shapes import ShapeReader, read_origin
 from .urdf_tree import JointElement, read_tree
@@ -69,6 +69,7 @@ def load_urdf(
     path = Path(path)
     check_flags(path, floating=floating, ground=ground, self_collision=self_collision, meshes=meshes)
     _check_options(path, mimic, friction, restitution, gravity)
+    friction, restitution = float(friction), float(restitution)  # products of large ints are no numbers to numpy
     robot = parse_xml(path)
     notes: list[str] = []
     links, joints, root = read_tree(robot, notes)
@@ -301,7 +302,7 @@ def _check_options(path: Path, mimic: str, friction: float, restitution: float, 
     if mimic not in ("refuse", "ignore"):
         raise ModelError(f"{path}: mimic={mimic!r} is not known; 'refuse' and 'ignore' are.")
     for name, value in (("friction", friction), ("restitution", restitution)):
-        if not (isinstance(value, Real) and 0 <= float(value) < np.inf):
+        if not (isinstance(value, Real) and 0 <= value <= LARGEST):
             raise ModelError(f"{path}: {name}={value!r} must be a finite number that is not negative.")
     if as_numbers(gravity).shape != (3,) or not usable(as_numbers(gravity)):
         raise ModelError(f"{path}: gravity={gravity!r} must be three finite numbers.")

@@ -294,7 +294,7 @@ class Model:
 
         A pose outside the limits of a joint is kept as given, and the limits push the joint back.
         """
-        from .validate import as_numbers, position_problem, usable
+        from .validate import as_numbers, check_resistance, position_problem, usable
 
         q = self.q0.copy()
         for name, value in q0.items():
@@ -314,7 +314,9 @@ class Model:
         if not usable(u):
             raise ModelError(f"{self.name}: u0 is {u.tolist()}; it must be finite numbers.")
         notes = tuple(note for note in self.notes if not any(moved_inside(name) in note for name in q0))
-        return replace(self, q0=frozen(q), u0=frozen(u), notes=notes)
+        posed = replace(self, q0=frozen(q), u0=frozen(u), notes=notes)
+        check_resistance(posed)
+        return posed
 
     def save(self, path: str | os.PathLike) -> None:
         """Write the model as one .npz file, meshes included; `load` reads it back to the last bit."""

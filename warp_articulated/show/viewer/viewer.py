@@ -18,6 +18,7 @@ from ...device import checks
 from ...files import check_output_path
 from ...simulator import Simulator
 from .joints import JointControl
+from .origin import own_pages_only
 from .panel import SPEEDS, Panel
 from .recording import Frame, page_of, quiet, write_page
 from .session import Controller, Session
@@ -369,6 +370,6 @@ def _serve(host: str, port: int, label: str) -> viser.ViserServer:
             f"cannot listen at port {port} of {host!r}: {error.strerror or error}. "
             "Choose another port (0: any that is free), or an address of this computer."
         ) from None
-    with quiet(), warnings.catch_warnings():
+    with quiet(), own_pages_only(), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         return viser.ViserServer(host, port, label=label, verbose=False)
