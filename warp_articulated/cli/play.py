@@ -75,6 +75,7 @@ def add(commands) -> None:
 def run(options: argparse.Namespace) -> int:
     from ..rl.learning.policies import policy_path
     from ..rl.learning.policy_file import load_policy
+    from ..rl.learning.recipes import ALGORITHMS
 
     console = Console(options)
     _check(options)
@@ -86,7 +87,8 @@ def run(options: argparse.Namespace) -> int:
     env = found.make(options.episodes, **given)
     found.policy.to(env.device, env.dtype)
     _check_fit(options, found, env)
-    origin = f", trained with {found.info['algorithm']}" if "algorithm" in found.info else ""
+    algorithm = found.info.get("algorithm")  # a stranger's file may have any text here
+    origin = f", trained with {algorithm}" if algorithm in tuple(ALGORITHMS) else ""
     console.say(f"policy for {found.task}{origin}")
     if options.view:
         return _view(options, found, env)

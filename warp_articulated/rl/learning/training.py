@@ -22,12 +22,11 @@ from ..tasks import make
 from . import distributed
 from .evaluation import evaluate
 from .learner import Learner
-from .policy_file import load_policy, save_policy
+from .policy_file import OWN, load_policy, save_policy
 from .recipes import ALGORITHMS, learner_class, recipe
 from .runlog import RunLog
 from .settings import make_settings
 
-OWN = {"task", "num_envs", "first_env", "seed", "threads", "device"}  # set by train, not task options
 EVALUATION_SEED = 1_000_003  # differs from the seeds of training
 CHECKPOINT = "checkpoint.pt"
 
