@@ -128,7 +128,7 @@ def test_options_and_seeds_reach_the_task(capsys):
         (("play", "p.pt", "--png", "p.png", "--env-ids", "99"), "--env-ids names episode 99, but --episodes is 16"),
         (("play", "p.pt", "--option", "num_envs=3"), "num_envs is not a task option here; it is an argument of play"),
         (("train", "Cartpole", "--seed", str(1 << 63)), "seed is 9223372036854775808; it must be below 2**63"),
-        (("play", "p.pt", "--option", "n=2"), "was trained with observation_size 4, but with these options"),
+        (("play", "p.pt", "--option", "n=2"), "was trained with observation_size 4, but here PendulumReach has 7"),
     ],
 )
 def test_error_messages(words, says, capsys):

@@ -21,7 +21,8 @@ from torch import nn
 
 from ...files import check_output_path, replace_when_done
 from ..env import Env
-from ..tasks import make
+from ..task_files import is_reference
+from ..tasks import TASKS, make, task_name
 from .policy_network import MOST_WEIGHTS, Architecture, PolicyNetwork, plain
 
 FORMAT = "warp_articulated policy 1"
@@ -47,20 +48,33 @@ class PolicyFile:
     policy: PolicyNetwork
     """Maps observations (n, observation_size) to actions (n, action_size) in [-1, 1]."""
     task: str
-    """Name in wa.rl.TASKS."""
+    """Name in wa.rl.TASKS, or file and class of the author's own task, such as "task.py:MyEnv"."""
     options: dict[str, Any]
     """Options of the task's class, such as n of PendulumReach."""
     info: dict[str, Any]
     """observation_size, action_size, control_dt, and other entries: algorithm, steps, return."""
 
-    def make(self, num_envs: int = 1, **options) -> Env:
-        """Make environments of the policy's task; options override those of the file."""
-        return make(self.task, num_envs, **{**self.options, **options})
+    def make(self, num_envs: int = 1, *, task: str | type[Env] | None = None, **options) -> Env:
+        """Make environments of the policy's task; options override those of the file.
+
+        task: the task as for `rl.make`. Needed if it is not in TASKS: to run a file because the policy names it would
+        be to run a stranger's program.
+        """
+        if task is None and self.task not in TASKS:
+            raise ValueError(
+                f"the policy was trained for {self.task}, which is not a task of this library; name it: --task "
+                f"{_example(self.task)}, in Python make(task=...). Only a file that you name is run."
+            )
+        return make(self.task if task is None else task, num_envs, **{**self.options, **options})
 
     def describe(self) -> dict[str, Any]:
         """Task, options, info and architecture as JSON values."""
         architecture = self.policy.architecture.describe()
         return {"task": self.task, "options": self.options, "info": self.info, "architecture": architecture}
+
+
+def _example(task: str) -> str:
+    return task if is_reference(task) else f"FILE.py:{task}"
 
 
 def save_policy(path: str | os.PathLike, policy: nn.Module, env: Env, options: dict[str, Any] | None = None, **info):
@@ -74,7 +88,7 @@ def save_policy(path: str | os.PathLike, policy: nn.Module, env: Env, options: d
     sizes = {"observation_size": env.observation_size, "action_size": env.action_size}
     network = plain(policy, **sizes)
     info = {**sizes, "control_dt": env.control_dt, **info}
-    written = PolicyFile(network, type(env).__name__, options or {}, info)
+    written = PolicyFile(network, task_name(type(env)), options or {}, info)
     weights = {name: tensor.detach().cpu() for name, tensor in network.state_dict().items()}
     content = {"format": FORMAT, "description": json.dumps(written.describe()), "weights": weights}
     with replace_when_done(path) as temporary, open(temporary, "wb") as file:
