@@ -80,6 +80,25 @@ def test_play_view_serves_a_browser(capsys):
     assert "--gif would have no effect: --view writes no files" in capsys.readouterr().err
 
 
+def test_export_writes_a_policy_as_programs(capsys):
+    write_policy()
+    assert run("export", "p.pt", "--torchscript", "program.pt", "--onnx", "p.onnx") == 0
+    assert capsys.readouterr().out == "wrote program.pt\nwrote p.onnx\n"
+    assert run("play", "program.pt") == 1
+    assert "program.pt is a TorchScript program, which is not run" in capsys.readouterr().err
+    for words, says in (
+        (("p.pt",), "the output is missing; give a file, or --torchscript or --onnx for a policy"),
+        (("p.pt", "p.usda", "--onnx", "q.onnx"), "p.usda would not be written"),
+        (("p.pt", "--torchscript", "p.pt"), "the output p.pt is also the input"),
+        (("p.pt", "--torchscript", "p.onnx"), "must end in .pt"),
+        (("p.pt", "--onnx", "q.onnx", "--floating"), "--floating would have no effect: a policy is exported"),
+        (("walker", "--onnx", "q.onnx"), "there is no file, run or policy walker"),
+    ):
+        assert run("export", *words) == 1
+        assert says in capsys.readouterr().err
+    assert not os.path.exists("q.onnx")
+
+
 def test_options_and_seeds_reach_the_task(capsys):
     write_policy(episode_length=90)
     results = []
@@ -109,7 +128,7 @@ def test_options_and_seeds_reach_the_task(capsys):
         (("play", "p.pt", "--png", "p.png", "--env-ids", "99"), "--env-ids names episode 99, but --episodes is 16"),
         (("play", "p.pt", "--option", "num_envs=3"), "num_envs is not a task option here; it is an argument of play"),
         (("train", "Cartpole", "--seed", str(1 << 63)), "seed is 9223372036854775808; it must be below 2**63"),
-        (("play", "p.pt", "--option", "n=2"), "was trained with observation_size 4, but with these options"),
+        (("play", "p.pt", "--option", "n=2"), "was trained with observation_size 4, but here PendulumReach has 7"),
     ],
 )
 def test_error_messages(words, says, capsys):

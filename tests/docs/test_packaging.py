@@ -4,9 +4,11 @@ import importlib
 import importlib.metadata as metadata
 import importlib.resources as resources
 import re
+import shutil
 import subprocess
 import sys
 import tomllib
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -83,3 +85,20 @@ def test_all_folders_of_the_package_are_installed():
     packages = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]["packages"]
     folders = {p.parent.relative_to(ROOT) for p in (ROOT / "warp_articulated").rglob("__init__.py")}
     assert {".".join(folder.parts) for folder in folders} <= set(packages)
+
+
+def test_wheel_has_types_kernels_scenes_and_policies(tmp_path):
+    """py.typed tells type checkers that the package has types; data files are easily forgotten."""
+    source = tmp_path / "source"
+    ignore = shutil.ignore_patterns("__pycache__", "*.egg-info")
+    for folder in ("warp_articulated", "kernels", "scenes", "examples"):
+        shutil.copytree(ROOT / folder, source / folder, ignore=ignore)
+    for file in ("pyproject.toml", "README.md", "LICENSE"):
+        shutil.copy(ROOT / file, source)
+    build = "from setuptools.build_meta import build_wheel; print(build_wheel('.'))"
+    done = subprocess.run([sys.executable, "-c", build], cwd=source, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    with zipfile.ZipFile(source / done.stdout.split()[-1]) as wheel:
+        names = set(wheel.namelist())
+    needed = ("py.typed", "kernels/step.py", "scenes/laikago.urdf", "policies/ant_shac.pt")
+    assert {f"warp_articulated/{name}" for name in needed} <= names

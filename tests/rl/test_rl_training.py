@@ -66,7 +66,7 @@ def test_shac_learns_to_balance(tmp_path):
     assert files <= {path.name for path in folder.iterdir()}
     found = load_policy(policy_path(folder))
     again = evaluate(found.make(16, threads=1, device="cpu"), found.policy, EVALUATION_SEED).summary()["return"]
-    assert again == pytest.approx(last["evaluated return"], rel=1e-3)  # TorchScript may round differently
+    assert again == pytest.approx(last["evaluated return"], rel=1e-6)
     assert found.info["algorithm"] == "shac" and found.info["log"]["steps"] == last["steps"]
 
 
@@ -397,11 +397,11 @@ def test_resume_errors(tmp_path):
         short(folder, algorithm="ppo", settings={}, resume=True)
     assert len(read_log(folder)) == 1  # unchanged
     whole = (folder / CHECKPOINT).read_bytes()
-    for content in (b"no checkpoint", whole[: len(whole) // 2], (folder / "policy.pt").read_bytes()):
+    for content in (b"no checkpoint", whole[: len(whole) // 2]):
         (folder / CHECKPOINT).write_bytes(content)
         with pytest.raises(ValueError, match=r"checkpoint\.pt is damaged or was not written by train\.$"):
             short(folder, resume=True)
-    torch.save({"weights": torch.zeros(3)}, folder / CHECKPOINT)
+    (folder / CHECKPOINT).write_bytes((folder / "policy.pt").read_bytes())
     with pytest.raises(ValueError, match=r"checkpoint\.pt was not written by train\.$"):
         short(folder, resume=True)
     with pytest.raises(ValueError, match=r"log\.csv, which is a file; it must be a folder"):

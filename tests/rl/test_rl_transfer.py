@@ -17,6 +17,8 @@ from warp_articulated.geometry.rotations import quat_to_matrix
 from warp_articulated.rl import transfer
 from warp_articulated.rl.learning.evaluation import evaluate
 from warp_articulated.rl.learning.policy_file import save_policy
+from warp_articulated.rl.learning.settings import make_settings
+from warp_articulated.rl.learning.shac import Shac
 
 TASKS = ("LaikagoStand", "LaikagoWalk")
 
@@ -299,7 +301,7 @@ def test_quick_benchmark_reports_all_policies(tmp_path, capsys):
     files = []
     for task in ("Ant", "LaikagoWalk"):
         env = rl.make(task, 1, device="cpu")
-        policy = torch.nn.Sequential(torch.nn.Linear(env.observation_size, env.action_size), torch.nn.Tanh())
+        policy = Shac(env, make_settings(Shac, {"num_envs": 1}), 0).policy
         files.append(tmp_path / f"{task.lower()}_random.pt")
         save_policy(files[-1], policy, env)
     out = tmp_path / "transfer.json"

@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import json
 import math
-import os
 import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -29,8 +28,11 @@ class Console:
     """Messages on stdout and progress on stderr; neither with --quiet. Results are printed with print()."""
 
     def __init__(self, options: argparse.Namespace):
+        from ..device import messages
+
         self.quiet = options.quiet
-        _start_warp()
+        messages.announced = False  # commands show their own progress
+        messages.start_warp()
 
     def say(self, text: str) -> None:
         if not self.quiet:
@@ -41,25 +43,6 @@ class Console:
 
     def busy(self, label: str) -> Busy:
         return Busy(label, enabled=False if self.quiet else None)
-
-
-def _start_warp() -> None:
-    """Initialise Warp without its own messages, including the missing-GPU warning (`doctor` reports that)."""
-    import warp as wp
-
-    wp.config.log_level = wp.LOG_WARNING
-    saved, sink = os.dup(2), os.open(os.devnull, os.O_WRONLY)
-    try:
-        os.dup2(sink, 2)  # C code reports the missing driver and bypasses Python's sys.stderr
-        wp.init()
-    except OSError as error:
-        raise OSError(
-            f"Warp cannot use its kernel cache folder ({error}); set WARP_CACHE_PATH to a writable folder."
-        ) from None
-    finally:
-        os.dup2(saved, 2)
-        os.close(saved)
-        os.close(sink)
 
 
 def add_command(commands, name: str, does: str, examples: str, run) -> argparse.ArgumentParser:

@@ -98,7 +98,6 @@ def _devices(report: _Report) -> None:
 
     from ..device.launch import cores
 
-    wp.init()
     report.line("cpu", f"{cores()} cores available to this process")
     cuda = [device for device in wp.get_devices() if device.is_cuda]
     for device in cuda:

@@ -42,6 +42,7 @@ warp-articulated play runs/Ant-shac-0 --gif ant.gif --seconds 5
 warp-articulated play policy.pt --episodes 64 --json result.json
 warp-articulated play policy.pt --usd run.usdc --env-ids 0-15
 warp-articulated play policy.pt --view
+warp-articulated play runs/MyEnv-shac-0 --task task.py:MyEnv
 """
 
 
@@ -49,6 +50,7 @@ def add(commands) -> None:
     command = add_command(commands, "play", "play, evaluate and film a trained policy", EXAMPLES, run)
     option = command.add_argument
     option("policy", help="a .pt file, a run folder, or the name of a policy included in the package")
+    option("--task", help="the task, if it is in a file of yours: task.py:MyEnv; the file is run")
     option("--episodes", type=count, default=16, help="episodes to play in parallel (%(default)s)")
     option("--seed", type=seed, default=0, help="seed of the episodes (%(default)s)")
     option(
@@ -75,6 +77,7 @@ def add(commands) -> None:
 def run(options: argparse.Namespace) -> int:
     from ..rl.learning.policies import policy_path
     from ..rl.learning.policy_file import load_policy
+    from ..rl.learning.recipes import ALGORITHMS
 
     console = Console(options)
     _check(options)
@@ -83,10 +86,11 @@ def run(options: argparse.Namespace) -> int:
     found = load_policy(policy_path(options.policy))
     for name in given.keys() & {"task", "num_envs", "seed"}:
         raise ValueError(f"{name} is not a task option here; it is an argument of play, or play chooses it.")
-    env = found.make(options.episodes, **given)
+    env = found.make(options.episodes, task=options.task, **given)
     found.policy.to(env.device, env.dtype)
     _check_fit(options, found, env)
-    origin = f", trained with {found.info['algorithm']}" if "algorithm" in found.info else ""
+    algorithm = found.info.get("algorithm")  # a stranger's file may have any text here
+    origin = f", trained with {algorithm}" if algorithm in tuple(ALGORITHMS) else ""
     console.say(f"policy for {found.task}{origin}")
     if options.view:
         return _view(options, found, env)
@@ -123,7 +127,7 @@ def _check_fit(options: argparse.Namespace, found: PolicyFile, env: Env) -> None
     for name in ("observation_size", "action_size"):
         if getattr(env, name) != found.info[name]:
             raise ValueError(
-                f"{options.policy} was trained with {name} {found.info[name]}, but with these options {found.task} "
+                f"{options.policy} was trained with {name} {found.info[name]}, but here {type(env).__name__} "
                 f"has {getattr(env, name)}."
             )
 
@@ -153,7 +157,7 @@ def _write_json(options: argparse.Namespace, console: Console, found: PolicyFile
     episodes = {"return": result.returns, "length": result.lengths, **result.measures}
     report = {
         "policy": options.policy,
-        "task": found.task,
+        "task": options.task or found.task,
         "options": {**found.options, **dict(options.option)},
         "seed": options.seed,
         "mean": result.summary(),

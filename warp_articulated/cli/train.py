@@ -27,12 +27,14 @@ from .console import (
     seed,
 )
 
+TASKS = "Ant, Cartpole, Hopper, LaikagoStand, LaikagoWalk or PendulumReach"
 ALGORITHMS = ("shac", "sac", "sql", "mbpo", "ppo")
 REPORTED = ".lost"  # file in the run folder: some process has already reported the failure of this run
 
 EXAMPLES = """
 warp-articulated train Cartpole --minutes 1
 warp-articulated train Ant --option randomise=true --folder runs/ant
+warp-articulated train task.py:MyEnv --minutes 5
 warp-articulated train PendulumReach --option n=3 --option 'torque="paper"'
 warp-articulated train Ant --option randomise=true --folder runs/ant --minutes 10 --resume
 warp-articulated train Ant --option care=1 --option randomise=true --begin-with runs/ant --folder runs/careful
@@ -43,7 +45,8 @@ torchrun --nproc-per-node 2 -m warp_articulated train Ant
 def add(commands) -> None:
     command = add_command(commands, "train", "train a policy for a task", EXAMPLES, run)
     option = command.add_argument
-    option("task", help="Ant, Cartpole, Hopper, LaikagoStand, LaikagoWalk or PendulumReach")
+    option("task", nargs="?", help=f"{TASKS}, or a class in a file of yours: task.py:MyEnv")
+    option("--task", dest="named_task", metavar="TASK", help="the same as an option")
     option("--algo", choices=ALGORITHMS, default="shac", help="algorithm (%(default)s)")
     option("--folder", type=Path, help="folder for all files (runs/TASK-ALGO-SEED)")
     option("--minutes", type=positive, help="training time without evaluations; default: depends on the task")
@@ -62,7 +65,8 @@ def add(commands) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    options.folder = options.folder or Path("runs") / f"{options.task}-{options.algo}-{options.seed}"
+    task = _task(options)
+    options.folder = options.folder or Path("runs") / f"{task.rpartition(':')[2]}-{options.algo}-{options.seed}"
     first, alone = _environment("RANK", 0) == 0, _environment("WORLD_SIZE", 1) == 1
     options.quiet = options.quiet or not first
     if first:
@@ -75,9 +79,9 @@ def run(options: argparse.Namespace) -> int:
     try:
         if alone and threading.current_thread() is threading.main_thread():
             with stopping:
-                _train(options, console, stopping)
+                _train(options, task, console, stopping)
         else:
-            _train(options, console, None)
+            _train(options, task, console, None)
     except (LostProcess, SystemExit, KeyboardInterrupt) as stop:
         signal.signal(signal.SIGTERM, signal.SIG_IGN)  # torchrun sends it to all remaining processes
         if alone or _first_to_report(options.folder):
@@ -96,6 +100,13 @@ def run(options: argparse.Namespace) -> int:
     if first:
         _print_result(options, console)
     return OK
+
+
+def _task(options: argparse.Namespace) -> str:
+    given = [task for task in (options.task, options.named_task) if task is not None]
+    if len(given) != 1:
+        raise ValueError(f"the task is {'given twice' if given else 'missing'}; give one: {TASKS}, or task.py:MyEnv.")
+    return given[0]
 
 
 class _Stopping:
@@ -130,7 +141,7 @@ def _environment(name: str, otherwise: int) -> int:
     return int(os.environ.get(name, otherwise))
 
 
-def _train(options: argparse.Namespace, console: Console, stop: _Stopping | None) -> None:
+def _train(options: argparse.Namespace, task: str, console: Console, stop: _Stopping | None) -> None:
     from ..rl.learning.training import train
 
     settings = as_dict(options.set + [("num_envs", options.envs)] * (options.envs is not None), "of the algorithm")
@@ -139,13 +150,13 @@ def _train(options: argparse.Namespace, console: Console, stop: _Stopping | None
         threads = max(1, (os.cpu_count() or 1) // _environment("LOCAL_WORLD_SIZE", 1))
     with _Progress(console) as progress:
         train(
-            options.task,
+            task,
             options.algo,
             options.folder,
             options=as_dict(options.option, "of the task"),
             settings=settings,
             seed=options.seed,
-            seconds=None if options.minutes is None else 60.0 * options.minutes,
+            minutes=options.minutes,
             steps=options.steps,
             until=options.until,
             evaluate_every=options.evaluate_every,

@@ -10,6 +10,8 @@ import numpy as np
 import torch
 import warp as wp
 
+from .messages import start_warp
+
 DEVICE_VARIABLE = "WARP_ARTICULATED_DEVICE"  # names the default device, such as cpu
 
 
@@ -19,7 +21,7 @@ def device(name: str | None) -> wp.Device:
     By default the one that the environment variable names, else the first CUDA device that Warp and torch can both
     use, else the CPU.
     """
-    wp.init()
+    start_warp()
     if name is None:
         name = os.environ.get(DEVICE_VARIABLE) or None
     if name is None:

@@ -20,6 +20,7 @@ import torch
 import warp as wp
 
 from . import checks, cuda, reservation
+from .messages import compiling
 
 SUBNORMAL, ONE = np.float32(1e-39), np.float32(1.0)
 BLOCK_DIM = 64  # threads of a CUDA block: no other size holds more environments at once (benchmarks/gpu)
@@ -145,11 +146,20 @@ def _load(kernel: wp.Kernel, device: wp.Device) -> None:
         wall, cpu = time.perf_counter(), time.process_time()
         try:
             # with the block that it is launched with, or Warp would compile it a second time; the CPU's is always 1
-            wp.load_module(kernel.module, device=device, block_dim=1 if device.is_cpu else BLOCK_DIM)
+            with compiling(*_in_words(kernel, device)):
+                wp.load_module(kernel.module, device=device, block_dim=1 if device.is_cpu else BLOCK_DIM)
         finally:
             wp.config.enable_tiles_in_stack_memory = tiles
             LOADING.wall += time.perf_counter() - wall
             LOADING.cpu += time.process_time() - cpu
+
+
+def _in_words(kernel: wp.Kernel, device: wp.Device) -> tuple[str, str]:
+    """What a kernel is to users, and a note on how long it takes to compile on two slow cores."""
+    name = kernel.key.split("__")[-1]
+    words = {"rollout": ("the step", 15), "rollout_adjoint": ("the gradient of the step", 30)}
+    what, seconds = words.get(name, (name.replace("_", " "), None))
+    return f"{what} for this robot", f"; about {seconds} s" if seconds and device.is_cpu else ""
 
 
 def cores() -> int:

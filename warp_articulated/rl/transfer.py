@@ -30,7 +30,7 @@ from ..simulator import Simulator
 from .env import Env
 from .laikago import LaikagoStand, LaikagoWalk
 from .learning.evaluation import Evaluation
-from .tasks import check_options
+from .tasks import TASKS, check_options
 
 Policy = Callable[[torch.Tensor], torch.Tensor]
 
@@ -107,7 +107,7 @@ def in_mujoco(task: str, num_envs: int = 1, **options) -> Env:
     """
     if task not in MUJOCO_TASKS:
         raise ValueError(f"task is {task!r}; in MuJoCo it must be one of {', '.join(MUJOCO_TASKS)}.")
-    check_options(task, {name: value for name, value in options.items() if name != "stiff"})
+    check_options(TASKS[task], {name: value for name, value in options.items() if name != "stiff"})
     if options.get("randomise"):
         raise ValueError("randomise is True; it must be False in MuJoCo, where the robot has the file's parameters.")
     if task == "LaikagoWalk":

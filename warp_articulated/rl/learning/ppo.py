@@ -58,6 +58,8 @@ class PpoSettings:
 class Mean(nn.Module):
     """Mean action, clipped to [-1, 1]; shares its networks with rsl_rl's actor."""
 
+    squash = "clip"
+
     def __init__(self, actor: MLPModel):
         super().__init__()
         self.normaliser, self.net = actor.obs_normalizer, actor.mlp

@@ -48,6 +48,8 @@ class Settings(OffPolicySettings):
 class Actor(nn.Module):
     """A tanh-squashed Gaussian whose mean and standard deviation depend on the observation."""
 
+    squash = "tanh"
+
     def __init__(self, normaliser: nn.Module, observed: int, hidden: tuple[int, ...], acted: int, norm: bool):
         super().__init__()
         self.normaliser = normaliser

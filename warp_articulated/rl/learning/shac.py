@@ -57,6 +57,8 @@ class Settings:
 class Actor(nn.Module):
     """Tanh-squashed mean of the actions; `sample` adds learned noise."""
 
+    squash = "tanh"
+
     def __init__(self, normaliser: Normaliser, sizes: list[int], log_std: float):
         super().__init__()
         self.normaliser = normaliser

@@ -35,6 +35,8 @@ class SqlSettings(OffPolicySettings):
 class Sampler(nn.Module):
     """Maps noise of the size of an action to actions."""
 
+    squash = "tanh"
+
     def __init__(self, normaliser: nn.Module, observed: int, hidden: tuple[int, ...], acted: int, norm: bool):
         super().__init__()
         self.normaliser, self.acted = normaliser, acted

@@ -18,16 +18,16 @@ from ... import __version__
 from ...device import checks
 from ...device.launch import LOADING
 from ...files import replace_when_done
-from ..tasks import make
+from ..env import Env
+from ..tasks import make, task_class, task_name
 from . import distributed
 from .evaluation import evaluate
 from .learner import Learner
-from .policy_file import load_policy, save_policy
+from .policy_file import OWN, load_policy, save_policy
 from .recipes import ALGORITHMS, learner_class, recipe
 from .runlog import RunLog
 from .settings import make_settings
 
-OWN = {"task", "num_envs", "first_env", "seed", "threads", "device"}  # set by train, not task options
 EVALUATION_SEED = 1_000_003  # differs from the seeds of training
 CHECKPOINT = "checkpoint.pt"
 
@@ -36,7 +36,7 @@ Report = Callable[[dict[str, float], float], None]
 
 
 def train(
-    task: str,
+    task: str | type[Env],
     algorithm: str = "shac",
     folder: str | os.PathLike | None = None,
     *,
@@ -44,6 +44,7 @@ def train(
     settings: dict[str, Any] | None = None,
     seed: int = 0,
     seconds: float | None = None,
+    minutes: float | None = None,
     steps: int | None = None,
     until: float | None = None,
     cpu_time: bool = False,
@@ -64,13 +65,14 @@ def train(
     Under torchrun every process simulates its share of the environments, and the first one writes the files.
 
     Args:
-        task: name in TASKS.
+        task: name in TASKS, a subclass of Env, or a file and a class, such as "task.py:MyEnv"; the file is run.
         algorithm: "shac", "sac", "sql", "mbpo" or "ppo".
         folder: folder of the run. Default: runs/<task>-<algorithm>-<seed>.
         options: options of the task's class, such as {"n": 3}.
         settings: settings of the algorithm that override the recipe.
         seed: seed of all random numbers.
         seconds: training time, without evaluations and without compiling kernels. Default: set by the recipe.
+        minutes: the same in minutes, instead of seconds.
         steps: stop after this many control steps of all environments, if that comes first.
         until: stop as soon as the mean return of an evaluation reaches this.
         cpu_time: count CPU time instead of wall time, so that other work on the machine does not shorten the run. CPU
@@ -90,31 +92,38 @@ def train(
     """
     for name, value in (
         ("seconds", seconds),
+        ("minutes", minutes),
         ("evaluate_every", evaluate_every),
         ("checkpoint_every", checkpoint_every),
     ):
         if value is not None:
-            checks.positive(name, value, zero=name != "seconds")
+            checks.positive(name, value, zero=name not in ("seconds", "minutes"))
+    if minutes is not None:
+        if seconds is not None:
+            raise ValueError("seconds and minutes are both given; they are the same time, so give one of them.")
+        seconds = 60.0 * minutes
     if steps is not None:
         checks.whole("steps", steps, 1)
     if until is not None and math.isnan(until):
         raise ValueError("until is nan; it must be a number.")
     for name in (options or {}).keys() & OWN:
         raise ValueError(f"{name} is not a task option here; it is an argument of train, or train chooses it.")
+    found = task_class(task)
+    called = task_name(found)
     rank, world, device = distributed.begin(device)
     learner_type = learner_class(algorithm)
     if world > 1 and not learner_type.parallel:
         raise ValueError(
             f"{algorithm!r} supports one process only; of {', '.join(ALGORITHMS)}, only 'shac' supports several."
         )
-    budget, values = recipe(task, algorithm)
+    budget, values = recipe(called, algorithm)
     numbers = make_settings(learner_type, {**values, **(settings or {})})
     seconds = budget if seconds is None else seconds
-    folder = Path(folder or Path("runs") / f"{task}-{algorithm}-{seed}")
+    folder = Path(folder or Path("runs") / f"{called.rpartition(':')[2]}-{algorithm}-{seed}")
     if folder.exists() and not folder.is_dir():
         raise ValueError(f"folder is {folder}, which is a file; it must be a folder.")
     described = {
-        "task": task,
+        "task": called,
         "algorithm": algorithm,
         "options": options or {},
         "settings": asdict(numbers),
@@ -126,7 +135,7 @@ def train(
     if threads is not None:
         torch.set_num_threads(threads)
     extra = {**(options or {}), "threads": threads, **({} if device is None else {"device": device})}
-    env = make(task, _share(numbers.num_envs, world), first_env=rank * (numbers.num_envs // world), **extra)
+    env = make(found, _share(numbers.num_envs, world), first_env=rank * (numbers.num_envs // world), **extra)
     learner = learner_type(env, numbers, seed)
     if begin_with is not None and not resume:
         _take_over(learner, Path(begin_with), algorithm)
@@ -141,7 +150,7 @@ def train(
         if steps is not None and learner.steps >= steps:
             raise ValueError(f"{folder} already has {learner.steps:,} steps; give more steps to continue.")
     run = _Run(folder, described, learner, saved)
-    judge = make(task, evaluation_episodes, **extra) if rank == 0 else None
+    judge = make(found, evaluation_episodes, **extra) if rank == 0 else None
     evaluated, checkpointed = 0.0 if saved is None else saved.get("evaluated", clock), clock
     good = ended = False
 

@@ -15,6 +15,7 @@ import numpy as np
 import warp as wp
 
 from ...device.launch import wait_for
+from ...device.messages import compiling, start_warp
 from ...geometry.kinematics import batch_link_poses
 from ...geometry.rotations import rotate, unit_quat
 from ...model import Model, Shape, ShapeType
@@ -47,12 +48,14 @@ class RayScene:
 
     def __init__(self, model: Model, count: int, spacing: float, device: str | None = None):
         self.model, self.count, self.spacing = model, count, spacing
+        start_warp()
         self.device = wp.get_device(device)
         self.offsets = grid_offsets(count, spacing)
         shapes = [s for s in model.shapes if is_visible(s) and not is_ground(s)]
         if not shapes:  # nothing to see: show at least where the links are
             shapes = [Shape(ShapeType.SPHERE, i, np.array([0.02])) for i in range(model.num_links)]
-        wp.load_module(raycast, device=self.device)
+        with compiling("what draws pictures"):
+            wp.load_module(raycast, device=self.device)
         # on the CPU a launch uses one core, so bands of rows go to threads
         self._pool = ThreadPoolExecutor(os.cpu_count()) if self.device.is_cpu else None
 
