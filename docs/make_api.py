@@ -38,6 +38,7 @@ SECTIONS: dict[str, tuple[str, ...]] = {
     "Simulation": ("Simulator", "Contacts", "Diagnostics"),
     "Coordinates": ("retract", "difference", "log_cholesky", "from_log_cholesky"),
     "The model": ("Model", "model.Shape", "model.JointType", "model.ShapeType", "model.DriveType"),
+    "Sensors": ("sensors.Imu", "sensors.ImuReading", "sensors.Touch"),
     "Recording": ("Trajectory", "TrajectoryWriter"),
     "Pictures and films": ("render", "render_png", "render_gif", "Camera"),
     "USD": ("export_usd", "UsdWriter"),
