@@ -19,7 +19,7 @@ from lib.machine import progress, script, table
 BENCHMARKS = (
     "throughput", "solver_exit", "gradient", "impact_cost", "autodiff", "crowd", "checkpoints", "growth", "peers",
     "scoreboard", "impacts", "gpu_resources", "registers", "executed", "gpu", "render", "usd_export",
-    "applications", "impact_landscape", "transfer", "learning",
+    "applications", "impact_landscape", "impact_horizons", "transfer", "learning",
 )  # fmt: skip
 ARGUMENTS = {
     "gpu": {True: ["--device", "cpu"], False: []}
