@@ -282,6 +282,46 @@ def test_every_kernel_agrees_with_the_cpu_in_float32(device, scene, capsys):
     assert not {name: (x, y) for name, (x, y) in errors.items() if not x <= LUCK * y + SINGLE}
 
 
+def everyday(sim: wa.Simulator, scene: str, steps: int) -> dict[str, np.ndarray]:
+    """The kernels that `everything` does not launch: wrenches, inverse dynamics, velocities and what has no gradient."""
+    q, qd, u = inputs(scene, sim.model, sim.dtype)
+    names = ("mass", "com", "inertia", "joint_pos", "joint_quat", "armature", "gravity")
+    params = {name: sim.params[name].clone().requires_grad_() for name in names}
+    wrench = weights(q.new_empty(steps, ENVS, sim.model.num_links, 6), 3)
+    leaves = {"q": q.requires_grad_(), "qd": qd.requires_grad_(), "wrench": wrench.requires_grad_(), **params}
+    qs, qds = sim.rollout(q, qd, u[:steps], wrench=wrench, params=params)
+    arrays = {"qs": qs.detach().numpy(), "qds": qds.detach().numpy()}
+    asked = {
+        "wrench": torch.cat([qs.flatten(), sim.dt * qds.flatten()]),
+        "inverse": sim.inverse_dynamics(q, qd, weights(qd, 4), params=params),
+        "mass": sim.mass_matrix(q, params=params),
+        "velocities": sim.frame_velocities(q, qd, params=params),
+    }
+    for name, found in asked.items():
+        arrays[name] = found.detach().numpy()
+        gradients(arrays, name, (found * weights(found, 5)).sum(), leaves)
+    with torch.no_grad():
+        arrays["frame_jacobians"] = sim.frame_jacobians(q.detach()).numpy()
+    return arrays
+
+
+EVERYDAY = {"rollout", "inverse_dynamics", "mass_matrix", "link_velocities", "link_poses"}
+EVERYDAY |= {f"{name}_adjoint" for name in EVERYDAY} | {"frame_jacobians"}
+
+
+@pytest.mark.slow
+def test_kernels_of_everyday_use_agree_with_the_cpu(device, capsys):
+    sim = simulator("machine", ENVS, "float64")
+    on_cpu = everyday(sim, "machine", steps=20)
+    device.binaries.clear()
+    with emulated(device):
+        on_cuda = everyday(sim, "machine", steps=20)
+    assert set(device.binaries) == EVERYDAY
+    errors = {name: disagreement(on_cuda, on_cpu, name) for name in on_cpu}
+    show("machine, everyday use, float64, differences between CUDA and CPU", errors, capsys)
+    assert not {name: error for name, error in errors.items() if not error <= DOUBLE}
+
+
 # -- slow: what a launch may choose
 
 
