@@ -111,7 +111,8 @@ def everything_else(folder, n):
 
 
 CASES = [
-    chain, shapeless_chain, glued_chain, star_without_self_collision, spheres, robots, scene_file, mjcf, everything_else,
+    chain, shapeless_chain, glued_chain, star_without_self_collision, spheres, robots, scene_file, mjcf,
+    everything_else,
 ]  # fmt: skip
 
 

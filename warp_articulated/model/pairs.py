@@ -117,8 +117,6 @@ def order_pairs(shapes: Sequence[Shape], pairs: PairTable, notes: list[str]) -> 
     dropped = (low * len(ShapeType) + high)[~kept & (low != PLANE)]
     kinds, first, counts = np.unique(dropped, return_index=True, return_counts=True)
     for k in np.argsort(first):  # in the order in which they were found
-        names = [ShapeType(kind).name.lower() for kind in divmod(int(kinds[k]), len(ShapeType))]
-        notes.append(
-            f"{counts[k]} pair(s) of {' with '.join(names)} never collide: this kind of pair is not supported."
-        )
+        pair = " with ".join(ShapeType(kind).name.lower() for kind in divmod(int(kinds[k]), len(ShapeType)))
+        notes.append(f"{counts[k]} pair(s) of {pair} never collide: this kind of pair is not supported.")
     return replace(pairs, shapes=np.stack([one, two], -1)).take(kept)
