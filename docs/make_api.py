@@ -37,7 +37,7 @@ SECTIONS: dict[str, tuple[str, ...]] = {
     "Robots and scenes": ("load", "importers.load_urdf", "importers.load_mjcf", "combine", "scene_names", "ModelError"),
     "Simulation": ("Simulator", "Contacts", "Diagnostics"),
     "Coordinates": ("retract", "difference", "log_cholesky", "from_log_cholesky"),
-    "The model": ("Model", "model.Shape", "model.JointType", "model.ShapeType", "model.DriveType"),
+    "The model": ("Model", "model.Keyframe", "model.Shape", "model.JointType", "model.ShapeType", "model.DriveType"),
     "Sensors": ("sensors.Imu", "sensors.ImuReading", "sensors.Touch"),
     "Recording": ("Trajectory", "TrajectoryWriter"),
     "Pictures and films": ("render", "render_png", "render_gif", "Camera"),

@@ -283,7 +283,7 @@ def test_every_kernel_agrees_with_the_cpu_in_float32(device, scene, capsys):
 
 
 def everyday(sim: wa.Simulator, scene: str, steps: int) -> dict[str, np.ndarray]:
-    """The kernels that `everything` does not launch: wrenches, inverse dynamics, velocities and what has no gradient."""
+    """The kernels that `everything` does not launch: wrenches, inverse dynamics, velocities, Jacobians of frames."""
     q, qd, u = inputs(scene, sim.model, sim.dtype)
     names = ("mass", "com", "inertia", "joint_pos", "joint_quat", "armature", "gravity")
     params = {name: sim.params[name].clone().requires_grad_() for name in names}

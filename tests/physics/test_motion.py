@@ -246,7 +246,7 @@ def test_drives_with_very_high_gains_are_stable():
     model = replace(
         robot, drive_dof=np.arange(2), drive_type=np.full(2, int(DriveType.POSITION)), gear=np.ones(2),
         kp=np.array([d.kp for d in drives]), kd=np.array([d.kd for d in drives]), effort=np.full(2, np.inf),
-        drive_names=robot.joint_names, u0=np.zeros(2),
+        control_range=np.tile([-np.inf, np.inf], (2, 1)), drive_names=robot.joint_names, u0=np.zeros(2),
     )  # fmt: skip
     sim = simulator(model, dt=DT)
     target = torch.tensor([[0.5, -1.0]], dtype=torch.float64)

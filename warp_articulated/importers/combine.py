@@ -26,6 +26,7 @@ from ..model import (
     assemble,
 )
 from ..model.assemble import PER_DOF
+from ..model.pairs import PairTable, mixed_pairs
 from ..model.validate import as_numbers
 
 GROUND = "ground"
@@ -38,7 +39,7 @@ class Parts:
     bodies: list[Body]
     shapes: list[Shape]
     drives: list[Drive]
-    pairs: list[tuple[int, int, float, float]]  # shape, shape, friction, restitution
+    pairs: PairTable
     frames: list[Frame]  # those that are not links
 
 
@@ -84,7 +85,8 @@ def combine(
     prefixes = _prefixes(models, names)
     renamed = _Names(models, prefixes)
 
-    total = Parts([], [], [], [], [])
+    total = Parts([], [], [], PairTable.of(()), [])
+    tables: list[PairTable] = []
     states: list[tuple[Keyframe, dict[str, Keyframe]]] = []  # default state and keyframes of each model
     owners: list[set[int]] = []  # which models each shape came from
     for k, model in enumerate(models):
@@ -103,10 +105,11 @@ def combine(
         total.shapes += [s if s.link == WORLD else replace(s, link=s.link + links) for s in parts.shapes]
         total.frames += [f if f.link == WORLD else replace(f, link=f.link + links) for f in parts.frames]
         total.drives += parts.drives
-        total.pairs += [(a + shapes, b + shapes, mu, e) for a, b, mu, e in parts.pairs]
+        tables.append(replace(parts.pairs, shapes=parts.pairs.shapes + shapes))
         owners += [{k} for _ in parts.shapes]
+    total.pairs = PairTable.joined(tables)
     _merge_planes(total, owners, ground)
-    total.pairs += _cross_pairs(total.shapes, owners)
+    total.pairs = PairTable.joined([total.pairs, _cross_pairs(total.shapes, owners, count)])
     return assemble(
         "+".join(f"{name}_x{n}" if n > 1 else name for name, n in Counter(m.name for m in models).items()),
         total.bodies,
@@ -161,10 +164,7 @@ def disassemble(model: Model) -> Parts:
         )
         for k in range(model.nu)
     ]
-    pairs = [
-        (int(a), int(b), float(mu), float(e))
-        for (a, b), mu, e in zip(model.pairs, model.pair_friction, model.pair_restitution)
-    ]
+    pairs = PairTable(model.pairs.copy(), model.pair_friction.copy(), model.pair_restitution.copy())
     frames = [
         Frame(model.frames[k], int(model.frame_link[k]), model.frame_offset[k], model.frame_quat[k])
         for k in range(model.num_links, len(model.frames))
@@ -319,22 +319,25 @@ def _is_ground(shape: Shape) -> bool:
 
 def _merge_planes(total: Parts, owners: list[set[int]], ground: bool | None) -> None:
     """Make coinciding world planes one, and do what `ground` asks for; pairs and `owners` follow."""
-    target: list[int | None] = []  # where each shape goes in the new list; None: it is removed
+    target: list[int] = []  # where each shape goes in the new list; -1: it is removed
     shapes: list[Shape] = []
     origin: list[set[int]] = []
+    planes: list[int] = []  # those in `shapes`
     for shape, owner in zip(total.shapes, owners):
-        twin = next((k for k, other in enumerate(shapes) if _same_plane(shape, other)), None)
+        plane = shape.type == ShapeType.PLANE and shape.link == WORLD
+        twin = next((k for k in planes if _same_plane(shape, shapes[k])), None) if plane else None
         if ground is False and _is_ground(shape):
-            target.append(None)
+            target.append(-1)
         elif twin is not None:
             target.append(twin)
             origin[twin] |= owner
         else:
             target.append(len(shapes))
+            planes += [len(shapes)] if plane else []
             shapes.append(shape)
             origin.append(set(owner))
-    ends = [(target[a], target[b], friction, restitution) for a, b, friction, restitution in total.pairs]
-    total.pairs = [(a, b, mu, e) for a, b, mu, e in ends if a is not None and b is not None]
+    ends = np.array(target, int)[total.pairs.shapes]
+    total.pairs = replace(total.pairs, shapes=ends).take((ends >= 0).all(1))
     total.shapes, owners[:] = shapes, origin
     floor = Shape(ShapeType.PLANE, WORLD, np.zeros(3), name=GROUND, body=GROUND)
     if ground and not any(_same_plane(floor, s) for s in shapes):
@@ -349,13 +352,14 @@ def _same_plane(one: Shape, two: Shape) -> bool:
     return bool(np.allclose(normal, other, atol=1e-9) and abs(normal @ (one.pos - two.pos)) < 1e-9)
 
 
-def _cross_pairs(shapes: list[Shape], owners: list[set[int]]) -> list[tuple[int, int, float, float]]:
-    """All pairs of shapes without a model in common, unless both belong to the world."""
-    found = []
-    for b, two in enumerate(shapes):
-        for a, one in enumerate(shapes[:b]):
-            if owners[a] & owners[b] or not (one.collide and two.collide) or one.link == two.link == WORLD:
-                continue
-            friction = float(np.sqrt(one.friction * two.friction))
-            found.append((a, b, friction, max(one.restitution, two.restitution)))
-    return found
+def _cross_pairs(shapes: list[Shape], owners: list[set[int]], count: int) -> PairTable:
+    """All pairs of shapes without one of the `count` models in common, unless both belong to the world."""
+    fixed = np.array([s.link == WORLD for s in shapes], bool)
+    owned = np.zeros((count, len(shapes)), bool)  # by which model
+    for k, models in enumerate(owners):
+        owned[list(models), k] = True
+
+    def allowed(b: int) -> np.ndarray:
+        return ~(owned[list(owners[b]), :b].any(0) | (fixed[:b] & fixed[b]))
+
+    return mixed_pairs(shapes, allowed)

@@ -156,14 +156,16 @@ def compile_mjcf(path: Path) -> Source:
 
 def unique(names: list[str]) -> list[str]:
     """Number repeated names. Only names that were made up here can repeat."""
-    taken, result = set(names), []
+    taken = set(names)
+    result: dict[str, None] = {}  # a set that keeps its order
+    last: dict[str, int] = {}  # number of a repeated name
     for name in names:
-        trial, count = name, 1
+        trial = name
         while trial in result or (trial != name and trial in taken):
-            count += 1
-            trial = f"{name}{count}"
-        result.append(trial)
-    return result
+            last[name] = last.get(name, 1) + 1
+            trial = f"{name}{last[name]}"
+        result[trial] = None
+    return list(result)
 
 
 def read_bodies(source: Source) -> tuple[list[Body], list[tuple[str, str]]]:

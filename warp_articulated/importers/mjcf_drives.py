@@ -129,8 +129,8 @@ def _joint_effort(source: Source, j: int) -> float:
     m = source.m
     if not hasattr(m, "jnt_actfrclimited") or not m.jnt_actfrclimited[j]:
         return np.inf
-    on_joint = [a for a in range(len(m.actuator_trntype)) if _on_joint(source, a) and m.actuator_trnid[a, 0] == j]
-    if len(on_joint) > 1:
+    on_joint = np.isin(m.actuator_trntype, (TRN_JOINT, TRN_JOINT_IN_PARENT)) & (m.actuator_trnid[:, 0] == j)
+    if on_joint.sum() > 1:
         _once(
             source.notes,
             f"actuatorfrcrange of joint {source.joint_names[j]!r} bounds each of its actuators separately.",

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from ..geometry.rotations import matrix_to_quat, quat_to_matrix
 from ..model import WORLD, ModelError, Shape, ShapeType
+from ..model.pairs import PairTable
 from ..model.validate import name_pairs
 from .meshes import convex_hull
 from .mjcf import Source, xyzw
+
+if TYPE_CHECKING:
+    from mujoco import MjModel
 
 PLANE, HFIELD, SPHERE, CAPSULE, ELLIPSOID, CYLINDER, BOX, MESH, SDF = range(9)  # mujoco.mjtGeom
 # shape type, and how many of MuJoCo's three sizes it uses
@@ -102,36 +107,41 @@ def read_pairs(
     ground: bool,
     self_collision: bool,
     exclude: Iterable[tuple[str, str]],
-) -> list[tuple[int, int, float, float]]:
-    """(shape, shape, friction, restitution) of all pairs that MuJoCo would test; appends the ground to `shapes`."""
+) -> PairTable:
+    """All pairs of shapes that MuJoCo would test; appends the ground to `shapes`."""
     m = source.m
     excluded = _excluded(source, exclude)
-    contacts = geom_pairs(source)
-    found = []
-    for (a, b), (dim, friction) in contacts.items():
-        if a not in index or b not in index:
-            continue
-        one, two = shapes[index[a]], shapes[index[b]]
-        root = m.body_rootid[m.geom_bodyid[[a, b]]]
-        if one.link == two.link or frozenset((one.body, two.body)) in excluded:
-            continue
-        if not self_collision and WORLD not in (one.link, two.link) and root[0] == root[1]:
-            continue
-        found.append((index[a], index[b], 0.0 if dim == 1 else friction, 0.0))
-    if any(dim > 3 for dim, _ in contacts.values()):
+    geoms, dims, friction = geom_pairs(source)
+    shape_of = np.full(m.ngeom, -1)
+    shape_of[list(index)] = list(index.values())
+    body = m.geom_bodyid[geoms]
+    link = np.array([place.link for place in source.placements])[body]
+    root = m.body_rootid[body]
+    keep = (shape_of[geoms] >= 0).all(1) & (link[:, 0] != link[:, 1])
+    if not self_collision:
+        keep &= (link == WORLD).any(1) | (root[:, 0] != root[:, 1])
+    for pair in excluded:
+        if pair <= set(source.body_names):
+            keep &= ~np.isin(body, [source.body_names.index(name) for name in pair]).all(1)
+    if np.any(dims > 3):
         source.notes.append("Torsional and rolling friction (condim 4 and 6) are not supported: contacts only slide.")
-    if ground:
-        plane = len(shapes)
-        shapes.append(
-            Shape(ShapeType.PLANE, WORLD, np.zeros(3), name="ground", body="ground", friction=GROUND_FRICTION)
-        )
-        for g, k in index.items():
-            if frozenset((shapes[k].body, "ground")) in excluded:
-                continue
-            if shapes[k].collide and shapes[k].link != WORLD:
-                own = shapes[k].friction
-                found.append((k, plane, own if m.geom_priority[g] > 0 else max(own, GROUND_FRICTION), 0.0))
-    return found
+    found = PairTable(shape_of[geoms], np.where(dims == 1, 0.0, friction), np.zeros(len(geoms))).take(keep)
+    return PairTable.joined([found, _ground_pairs(source, shapes, index, excluded)]) if ground else found
+
+
+def _ground_pairs(
+    source: Source, shapes: list[Shape], index: dict[int, int], excluded: set[frozenset[str]]
+) -> PairTable:
+    """Append the ground to `shapes`; its pairs with every colliding shape on a link."""
+    plane = len(shapes)
+    shapes.append(Shape(ShapeType.PLANE, WORLD, np.zeros(3), name="ground", body="ground", friction=GROUND_FRICTION))
+    found = []
+    for g, k in index.items():
+        if shapes[k].collide and shapes[k].link != WORLD and frozenset((shapes[k].body, "ground")) not in excluded:
+            own = shapes[k].friction
+            mixed = own if source.m.geom_priority[g] > 0 else max(own, GROUND_FRICTION)
+            found.append((k, plane, mixed, 0.0))
+    return PairTable.of(found)
 
 
 def _excluded(source: Source, exclude: Iterable[tuple[str, str]]) -> set[frozenset[str]]:
@@ -143,51 +153,58 @@ def _excluded(source: Source, exclude: Iterable[tuple[str, str]]) -> set[frozens
     return {frozenset(pair) for pair in pairs}
 
 
-def geom_pairs(source: Source) -> dict[tuple[int, int], tuple[int, float]]:
-    """{(geom, geom): (condim, sliding friction)} of all pairs that pass MuJoCo's filters, the lower geom first.
+def geom_pairs(source: Source) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """All pairs of geoms (n, 2) that pass MuJoCo's filters, the lower one first, their condim and sliding friction.
 
     https://mujoco.readthedocs.io/en/stable/computation/index.html#selection
     """
     m = source.m
     if source.disabled("CONTACT"):
-        return {}
-    found: dict[tuple[int, int], tuple[int, float]] = {}
-    geoms = np.flatnonzero((m.geom_contype != 0) | (m.geom_conaffinity != 0)).tolist()
-    never = {tuple(sorted((int(s) >> 16, int(s) & 0xFFFF))) for s in m.exclude_signature}
-    weld = m.body_weldid  # the body of the same rigid piece that has the joint; 0: rigid with the world
-    weld_parent = weld[m.body_parentid[weld]]
-    filter_parent = not source.disabled("FILTERPARENT")
-    for place, a in enumerate(geoms):
-        for b in geoms[place + 1 :]:
-            if not (m.geom_contype[a] & m.geom_conaffinity[b] or m.geom_contype[b] & m.geom_conaffinity[a]):
-                continue
-            one, two = sorted((int(m.geom_bodyid[a]), int(m.geom_bodyid[b])))
-            if weld[one] == weld[two] or (one, two) in never:
-                continue
-            adjacent = weld[one] == weld_parent[two] or weld[two] == weld_parent[one]
-            # children of the world still collide with it, or nothing would stop at the floor
-            if filter_parent and adjacent and weld[one] != 0 and weld[two] != 0:
-                continue
-            found[a, b] = _mixed_contact(source, a, b)
-    for p in range(m.npair):  # listed in <contact><pair>: no filter applies, and their values take precedence
+        return np.zeros((0, 2), int), np.zeros(0, int), np.zeros(0)
+    geoms = np.flatnonzero((m.geom_contype != 0) | (m.geom_conaffinity != 0))
+    rows = [_touchable(source, int(a), geoms[k + 1 :]) for k, a in enumerate(geoms)]
+    first = np.repeat(geoms, [len(row) for row in rows])
+    pairs = np.stack([first, np.concatenate([np.zeros(0, int), *rows])], -1)
+    dims, friction = _mixed_contacts(m, pairs)
+    if not m.npair:
+        return pairs, dims, friction
+    # listed in <contact><pair>: no filter applies, and their values take precedence
+    found = {(a, b): (dim, mu) for (a, b), dim, mu in zip(pairs.tolist(), dims.tolist(), friction.tolist())}
+    for p in range(m.npair):
         a, b = sorted((int(m.pair_geom1[p]), int(m.pair_geom2[p])))
-        friction = m.pair_friction[p]
-        found[a, b] = int(m.pair_dim[p]), float(friction[0])
-        if m.pair_dim[p] > 1 and friction[0] != friction[1]:
+        mu = m.pair_friction[p]
+        found[a, b] = int(m.pair_dim[p]), float(mu[0])
+        if m.pair_dim[p] > 1 and mu[0] != mu[1]:
             source.notes.append(
                 f"The friction of pair {source.geom_names[a]!r}, {source.geom_names[b]!r} depends on the direction; "
-                f"here its first value, {friction[0]:g}, applies to all."
+                f"here its first value, {mu[0]:g}, applies to all."
             )
-    return found
+    dims, friction = (np.array(column) for column in zip(*found.values()))
+    return np.array(list(found)), dims, friction
 
 
-def _mixed_contact(source: Source, a: int, b: int) -> tuple[int, float]:
-    """condim and sliding friction of two geoms: the larger ones, or those of the geom with the higher priority."""
+def _touchable(source: Source, a: int, others: np.ndarray) -> np.ndarray:
+    """Those of the geoms `others` that geom a can touch."""
     m = source.m
-    if m.geom_priority[a] != m.geom_priority[b]:
-        winner = a if m.geom_priority[a] > m.geom_priority[b] else b
-        return int(m.geom_condim[winner]), float(m.geom_friction[winner, 0])
-    return int(max(m.geom_condim[a], m.geom_condim[b])), float(max(m.geom_friction[a, 0], m.geom_friction[b, 0]))
+    masks = (m.geom_contype[a] & m.geom_conaffinity[others]) | (m.geom_contype[others] & m.geom_conaffinity[a])
+    one, two = m.geom_bodyid[a], m.geom_bodyid[others]
+    weld = m.body_weldid  # the body of the same rigid piece that has the joint; 0: rigid with the world
+    weld_parent = weld[m.body_parentid[weld]]
+    keep = (masks != 0) & (weld[one] != weld[two])
+    # children of the world still collide with it, or nothing would stop at the floor
+    if weld[one] != 0 and not source.disabled("FILTERPARENT"):
+        adjacent = (weld[one] == weld_parent[two]) | (weld[two] == weld_parent[one])
+        keep &= ~(adjacent & (weld[two] != 0))
+    low, high = m.exclude_signature >> 16, m.exclude_signature & 0xFFFF
+    return others[keep & ~np.isin(two, [*high[low == one], *low[high == one]])]
+
+
+def _mixed_contacts(m: MjModel, pairs: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """condim and sliding friction of pairs of geoms: the larger ones, or those of the geom with the higher priority."""
+    priority, dims, friction = m.geom_priority[pairs], m.geom_condim[pairs], m.geom_friction[:, 0][pairs]
+    # the one with the lower priority does not count
+    ignored = priority < priority.max(1, keepdims=True)
+    return np.where(ignored, -1, dims).max(1), np.where(ignored, -np.inf, friction).max(1)
 
 
 def _mesh_hull(source: Source, mesh: int) -> tuple[np.ndarray, np.ndarray] | None:

@@ -136,6 +136,8 @@ def _without_pairs(model: Model, exclude, path: Path) -> Model:
     for name in (name for pair in exclude for name in pair):
         if name not in known:
             raise ModelError(f"{path}: 'exclude' names {name!r}, which has no shape; {', '.join(sorted(known))} have.")
+    if not exclude:
+        return model
     excluded = {frozenset(pair) for pair in exclude}
     bodies = [s.body for s in model.shapes]
     return _filter_pairs(model, [frozenset((bodies[a], bodies[b])) not in excluded for a, b in model.pairs])

@@ -8,7 +8,7 @@ one of the two is given the other is 0, as the standard says. Effort 0 or no eff
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from numbers import Real
 from pathlib import Path
@@ -91,7 +91,7 @@ def load_urdf(
                 ShapeType.PLANE, WORLD, np.zeros(3), name=floor, body=floor, friction=friction, restitution=restitution
             )
         )
-    pairs = _check_exclude(path, exclude, {*links, floor}) + build.neighbours(everything=not self_collision)
+    pairs = [*_check_exclude(path, exclude, {*links, floor}), *build.neighbours(everything=not self_collision)]
     drives = make_drives(path, joints, drive, kp, kd, effort, passive)
     try:
         model = assemble(
@@ -104,10 +104,11 @@ def load_urdf(
     if planes and not np.isin(model.pairs, planes).any():
         note = "no collision shape can touch the ground, so free bodies fall through it."
         model = replace(model, notes=(*model.notes, note))
-    # a URDF has no initial pose: place the robot on the added ground, not in it
-    low = lowest_point(model, model.q0)
-    if bodies[0].joint_name == "root" and planes and low < 0:
-        model = model.with_pose({"root": [0.0, 0.0, -low, 0.0, 0.0, 0.0, 1.0]})
+    if bodies[0].joint_name == "root" and planes:
+        # a URDF has no initial pose: place the robot on the added ground, not in it
+        low = lowest_point(model, model.q0)
+        if low < 0:
+            model = model.with_pose({"root": [0.0, 0.0, -low, 0.0, 0.0, 0.0, 1.0]})
     return model
 
 
@@ -205,32 +206,37 @@ class _Build:
                 )
         return bodies
 
-    def neighbours(self, everything: bool) -> list[tuple[str, str]]:
-        """Pairs of file links that never collide: neighbours across shapeless links, or all links of the robot."""
-        names = {i: {s.body for s in self.shapes if s.link == i and s.collide} for i in self.groups}
+    def neighbours(self, everything: bool) -> list[Collection[str]]:
+        """File links that never collide: pairs of neighbours across shapeless links, or all links of the robot."""
+        names: dict[int, set[str]] = {i: set() for i in self.groups}
+        for shape in self.shapes:
+            if shape.collide:
+                names[shape.link].add(shape.body)
         names[WORLD] &= set(self.groups[WORLD].links)  # not the ground
-        pairs = []
-        for i, group in self.groups.items():
+        if everything:
+            return [set().union(*names.values())]
+        pairs: list[Collection[str]] = []
+        solid = {WORLD: WORLD}  # the nearest group with shapes, from a group towards the root
+        for i, group in sorted(self.groups.items()):  # parents first
             if i == WORLD:
                 continue
-            if everything:
-                others = [j for j in self.groups if j < i]
-            elif group.type == JointType.FREE:
-                others = []
-            else:
-                j = group.parent
-                while j != WORLD and not names[j] and self.groups[j].type != JointType.FREE:
-                    j = self.groups[j].parent
-                others = [j]
-            pairs += [(a, b) for j in others for a in names[i] for b in names[j]]
+            if group.type != JointType.FREE:
+                pairs += [(a, b) for a in names[i] for b in names[solid[group.parent]]]
+            solid[i] = i if names[i] or group.type == JointType.FREE else solid[group.parent]
         return pairs
 
     def _already_floats(self, links: dict[str, Element], root: str) -> bool:
         """Whether the root is a massless frame and the parent of a floating joint in the file."""
-        base, grown = {root}, True
-        while grown:
-            more = {j.child for j in self.joints if j.type is None and j.parent in base} - base
-            base, grown = base | more, bool(more)
+        fixed: dict[str, list[str]] = {}
+        for joint in self.joints:
+            if joint.type is None:
+                fixed.setdefault(joint.parent, []).append(joint.child)
+        base = {root}
+        ready = [root]
+        while ready:
+            children = fixed.get(ready.pop(), [])
+            base.update(children)
+            ready += children
         starts = any(j.type == JointType.FREE and j.parent in base for j in self.joints)
         return starts and all(_inertial(links[name])[0] == 0 for name in base)
 

@@ -85,13 +85,15 @@ def _find_root(robot: Element, links: dict[str, Element], joint_above: dict[str,
     if len(roots) > 1:
         listed = ", ".join(f"{name!r} (line {links[name].line})" for name in roots)
         raise robot.error(f"there are {len(roots)} root links: {listed}; joints must connect them to one tree.")
+    fine = set(roots)  # they have no circle above them
     for name in links:
-        seen = {name}
-        while name in joint_above:
-            name = joint_above[name].parent
+        seen: set[str] = set()
+        while name not in fine:
             if name in seen:
                 raise joint_above[name].element.error(f"link {name!r} is its own ancestor through a circle of joints.")
             seen.add(name)
+            name = joint_above[name].parent
+        fine |= seen
     return roots[0]
 
 

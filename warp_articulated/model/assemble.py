@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -24,7 +24,7 @@ from .description import (
     frozen,
     moved_inside,
 )
-from .pairs import order_pairs, shape_pairs
+from .pairs import PairTable, order_pairs, shape_pairs
 from .validate import check_bodies, check_drives, check_frames, check_shapes
 
 PER_DOF = (  # of Body and Model
@@ -38,8 +38,8 @@ def assemble(
     shapes: Sequence[Shape] = (),
     drives: Sequence[Drive] = (),
     *,
-    exclude: Iterable[tuple[str, str]] = (),
-    pairs: Sequence[tuple[int, int, float, float]] | None = None,
+    exclude: Iterable[Collection[str]] = (),
+    pairs: PairTable | Sequence[tuple[int, int, float, float]] | None = None,
     gravity=(0.0, 0.0, -9.81),
     inside_limits: bool = True,
     frames: Sequence[Frame] = (),
@@ -49,7 +49,7 @@ def assemble(
 ) -> Model:
     """Pack bodies (parents first), shapes and drives into a Model, after checking that it can be simulated.
 
-    exclude: pairs of body names that never collide.
+    exclude: pairs, or larger groups, of body names that never collide with each other.
     pairs: (shape, shape, friction, restitution) if the file itself says what collides; otherwise every supported
         pair of shapes on different, not adjacent links, with geometric means of friction and larger restitution.
     inside_limits: move a default position that is outside its joint's limits to the nearer one, with a note.
@@ -87,9 +87,9 @@ def assemble(
 
     keys = keyframes or {}
     if pairs is None:
-        pairs = shape_pairs(bodies, shapes, exclude, notes)
+        table = shape_pairs(bodies, shapes, exclude, notes)
     else:
-        pairs = order_pairs(shapes, pairs, notes)
+        table = order_pairs(shapes, pairs if isinstance(pairs, PairTable) else PairTable.of(pairs), notes)
     model = Model(
         name=name,
         link_names=tuple(b.name for b in bodies),
@@ -116,9 +116,9 @@ def assemble(
         control_range=frozen([d.control_range for d in drives]).reshape(-1, 2),
         drive_names=tuple(d.name or d.joint for d in drives),
         shapes=tuple(shapes),
-        pairs=frozen([p[:2] for p in pairs], int).reshape(-1, 2),
-        pair_friction=frozen([p[2] for p in pairs]),
-        pair_restitution=frozen([p[3] for p in pairs]),
+        pairs=frozen(table.shapes, int),
+        pair_friction=frozen(table.friction),
+        pair_restitution=frozen(table.restitution),
         gravity=frozen(gravity),
         q0=frozen(q0),
         u0=frozen(u0),

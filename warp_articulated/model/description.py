@@ -306,14 +306,16 @@ class Model:
             q[place] = numbers
         u = self.u0.copy() if u0 is None else as_numbers(u0)
         if u0 is None:
-            for k in np.flatnonzero(self.drive_type == DriveType.POSITION):
-                link = int(np.flatnonzero(self.v_start == self.drive_dof[k])[0])
-                u[k] = q[self.q_start[link]] / self.gear[k]
+            held = np.flatnonzero(self.drive_type == DriveType.POSITION)
+            q_of_dof = np.zeros(self.nv, int)
+            q_of_dof[self.v_start] = self.q_start
+            u[held] = q[q_of_dof[self.drive_dof[held]]] / self.gear[held]
         if u.shape != self.u0.shape:
             raise ModelError(f"{self.name}: u0 has {u.size} entries, the model has {self.nu} drives.")
         if not usable(u):
             raise ModelError(f"{self.name}: u0 is {u.tolist()}; it must be finite numbers.")
-        notes = tuple(note for note in self.notes if not any(moved_inside(name) in note for name in q0))
+        outdated = [moved_inside(name) for name in q0]
+        notes = tuple(note for note in self.notes if not any(beginning in note for beginning in outdated))
         posed = replace(self, q0=frozen(q), u0=frozen(u), notes=notes)
         check_resistance(posed)
         return posed

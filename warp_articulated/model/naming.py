@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from .description import DriveType, JointType, Model
 
 _Q = {
@@ -45,9 +47,7 @@ def u_entries(model: Model) -> list[tuple[str, str]]:
 
 def _joint_entries(model: Model, parts: dict) -> list[tuple[str, str]]:
     entries = []
-    for joint, name in enumerate(model.joint_names):
-        link = list(model.joint_of_link).index(joint)
-        entries += [
-            (f"{name}.{part}" if part else name, unit) for part, unit in parts[JointType(model.joint_type[link])]
-        ]
+    kinds = model.joint_type[np.argsort(model.joint_of_link)]
+    for name, kind in zip(model.joint_names, kinds, strict=True):
+        entries += [(f"{name}.{part}" if part else name, unit) for part, unit in parts[JointType(kind)]]
     return entries

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from .description import Body, Shape, ShapeType
+from .description import WORLD, Body, Shape, ShapeType
 
 # Largest number of contact points of a pair of shape types; kernels/collision/pairs.py has their geometry. Pairs that
 # are not listed are not supported. The lower type is first; PLANE is the highest.
@@ -20,42 +21,102 @@ SLOTS = {
 }  # fmt: skip
 
 
+@dataclass(frozen=True)
+class PairTable:
+    """Collision pairs in columns: there can be millions, too many for a tuple each."""
+
+    shapes: np.ndarray  # (n, 2) int
+    friction: np.ndarray  # (n,)
+    restitution: np.ndarray  # (n,)
+
+    @staticmethod
+    def of(pairs: Iterable[tuple[int, int, float, float]]) -> PairTable:
+        """The table of (shape, shape, friction, restitution) tuples."""
+        rows = list(pairs)
+        return PairTable(
+            np.array([row[:2] for row in rows], int).reshape(-1, 2),
+            np.array([row[2] for row in rows], float),
+            np.array([row[3] for row in rows], float),
+        )
+
+    @staticmethod
+    def joined(tables: Sequence[PairTable]) -> PairTable:
+        """All rows of the tables, one after the other."""
+        return PairTable(
+            np.concatenate([t.shapes for t in tables]),
+            np.concatenate([t.friction for t in tables]),
+            np.concatenate([t.restitution for t in tables]),
+        )
+
+    def take(self, rows: np.ndarray) -> PairTable:
+        """Some rows, by index or mask."""
+        return PairTable(self.shapes[rows], self.friction[rows], self.restitution[rows])
+
+
 def shape_pairs(
-    bodies: Sequence[Body], shapes: Sequence[Shape], exclude: Iterable[tuple[str, str]], notes: list[str]
-) -> list[tuple[int, int, float, float]]:
-    """All supported pairs of colliding shapes on different links that are not parent and child."""
-    excluded = {frozenset(pair) for pair in exclude}
-    found = []
-    for b in range(len(shapes)):
-        for a in range(b):
-            one, two = shapes[a], shapes[b]
-            if not (one.collide and two.collide) or one.link == two.link:
-                continue
-            if frozenset((one.body, two.body)) in excluded:
-                continue
-            low, high = sorted((one.link, two.link))
-            if low >= 0 and bodies[high].parent == low:
-                continue
-            friction = float(np.sqrt(one.friction * two.friction))
-            found.append((a, b, friction, max(one.restitution, two.restitution)))
-    return order_pairs(shapes, found, notes)
+    bodies: Sequence[Body], shapes: Sequence[Shape], exclude: Iterable[Collection[str]], notes: list[str]
+) -> PairTable:
+    """All supported pairs of colliding shapes on different links that are not parent and child.
+
+    exclude: groups of body names, of two names or more, in which no body collides with another one.
+    """
+    numbers: dict[str, int] = {}
+    body = np.array([numbers.setdefault(s.body, len(numbers)) for s in shapes], int)
+    partners: dict[int, list[int]] = {}  # excluded with this body
+    groups = []
+    for names in map(set, exclude):
+        members = [numbers[name] for name in names if name in numbers]
+        if len(names) > 2:
+            groups.append(np.isin(body, members))
+        elif members and len(members) == len(names):
+            partners.setdefault(members[0], []).append(members[-1])
+            partners.setdefault(members[-1], []).append(members[0])
+    link = np.array([s.link for s in shapes], int)
+    # the parent of a shape's link; -2, which is no link, where that is the world: it touches what hangs on it
+    above = np.array([bodies[i].parent if i != WORLD else WORLD for i in link], int)
+    above[above == WORLD] = -2
+
+    def allowed(b: int) -> np.ndarray:
+        keep = (link[:b] != link[b]) & (above[:b] != link[b]) & (link[:b] != above[b])
+        if body[b] in partners:
+            keep &= ~np.isin(body[:b], partners[body[b]])
+        for group in groups:
+            if group[b]:
+                keep &= ~group[:b]
+        return keep
+
+    return order_pairs(shapes, mixed_pairs(shapes, allowed), notes)
 
 
-def order_pairs(
-    shapes: Sequence[Shape], pairs: Iterable[tuple[int, int, float, float]], notes: list[str]
-) -> list[tuple[int, int, float, float]]:
+def mixed_pairs(shapes: Sequence[Shape], allowed: Callable[[int], np.ndarray]) -> PairTable:
+    """Pairs of colliding shapes, with the geometric mean of their frictions and the larger restitution.
+
+    allowed: for the index b of a shape, a mask (b,) of the shapes before it that it may touch.
+    """
+    collide = np.array([s.collide for s in shapes], bool)
+    seconds = np.flatnonzero(collide)
+    firsts = [np.flatnonzero(collide[:b] & allowed(int(b))) for b in seconds]
+    a = np.concatenate(firsts) if firsts else np.zeros(0, int)
+    b = np.repeat(seconds, [len(found) for found in firsts])
+    friction = np.array([s.friction for s in shapes], float)
+    restitution = np.array([s.restitution for s in shapes], float)
+    mixed = np.sqrt(friction[a] * friction[b])
+    return PairTable(np.stack([a, b], -1), mixed, np.maximum(restitution[a], restitution[b]))
+
+
+def order_pairs(shapes: Sequence[Shape], pairs: PairTable, notes: list[str]) -> PairTable:
     """Put the lower shape type first and leave out (with a note) pairs that the collision stage does not support."""
-    kept: list[tuple[int, int, float, float]] = []
-    dropped: dict[str, int] = {}
-    for a, b, friction, restitution in pairs:
-        if shapes[a].type > shapes[b].type:
-            a, b = b, a
-        kinds = (int(shapes[a].type), int(shapes[b].type))
-        if kinds in SLOTS:
-            kept.append((a, b, friction, restitution))
-        elif kinds != (PLANE, PLANE):
-            key = f"{shapes[a].type.name.lower()} with {shapes[b].type.name.lower()}"
-            dropped[key] = dropped.get(key, 0) + 1
-    for key, count in dropped.items():
-        notes.append(f"{count} pair(s) of {key} never collide: this kind of pair is not supported.")
-    return kept
+    types = np.array([int(s.type) for s in shapes], int)
+    one, two = pairs.shapes.T
+    swap = types[one] > types[two]
+    one, two = np.where(swap, two, one), np.where(swap, one, two)
+    low, high = types[one], types[two]
+    supported = np.zeros((len(ShapeType), len(ShapeType)), bool)
+    supported[tuple(np.array(list(SLOTS)).T)] = True
+    kept = supported[low, high]
+    dropped = (low * len(ShapeType) + high)[~kept & (low != PLANE)]
+    kinds, first, counts = np.unique(dropped, return_index=True, return_counts=True)
+    for k in np.argsort(first):  # in the order in which they were found
+        pair = " with ".join(ShapeType(kind).name.lower() for kind in divmod(int(kinds[k]), len(ShapeType)))
+        notes.append(f"{counts[k]} pair(s) of {pair} never collide: this kind of pair is not supported.")
+    return replace(pairs, shapes=np.stack([one, two], -1)).take(kept)

@@ -16,10 +16,13 @@ _SIZES = {  # how a size is printed, and by which factors: half lengths become l
 
 def tree(model: Model) -> str:
     """The model as an indented tree: for each link its joint, mass, shapes and drives; notes at the end."""
+    shapes: dict[int, list[Shape]] = {}
+    for shape in model.shapes:
+        shapes.setdefault(shape.link, []).append(shape)
     lines = [
         f"{model.name}: nq {model.nq}, nv {model.nv}, nu {model.nu}, {model.num_links} links, "
         f"{model.mass.sum():.4g} kg, {len(model.shapes)} shapes, {len(model.pairs)} collision pairs",
-        "world" + _shape_list(model, -1),
+        "world" + _shape_list(shapes.get(-1, [])),
     ]
     children: dict[int, list[int]] = {}
     for i, parent in enumerate(model.parent):
@@ -28,7 +31,7 @@ def tree(model: Model) -> str:
     stack = [(i, "", k == 0) for k, i in enumerate(reversed(children.get(-1, [])))]
     while stack:
         i, indent, last = stack.pop()
-        lines.append(f"{indent}{'└─ ' if last else '├─ '}{_link(model, i)}")
+        lines.append(f"{indent}{'└─ ' if last else '├─ '}{_link(model, i)}{_shape_list(shapes.get(i, []))}")
         below = indent + ("   " if last else "│  ")
         stack += [(c, below, k == 0) for k, c in enumerate(reversed(children.get(i, [])))]
     if model.merged:
@@ -45,7 +48,8 @@ def tree(model: Model) -> str:
 
 def _link(model: Model, i: int) -> str:
     kind = JointType(model.joint_type[i])
-    joint = f"{model.joint_names[model.joint_of_link[i]]}: {kind.name.lower()}"
+    name = model.joint_names[model.joint_of_link[i]]
+    joint = f"{name}: {kind.name.lower()}"
     if kind in (JointType.REVOLUTE, JointType.PRISMATIC):
         v = model.v_start[i]
         joint += " about " if kind == JointType.REVOLUTE else " along "
@@ -56,14 +60,14 @@ def _link(model: Model, i: int) -> str:
             if getattr(model, key)[v]:
                 joint += f", {key} {getattr(model, key)[v]:.4g}"
         for k in np.flatnonzero(model.drive_dof == v):
-            joint += "; " + _drive(model, int(k))
-    return f"{model.link_names[i]} ({joint}) {model.mass[i]:.4g} kg{_shape_list(model, i)}"
+            joint += "; " + _drive(model, int(k), name)
+    return f"{model.link_names[i]} ({joint}) {model.mass[i]:.4g} kg"
 
 
-def _drive(model: Model, k: int) -> str:
+def _drive(model: Model, k: int, joint: str) -> str:
     kind = DriveType(model.drive_type[k])
     text = f"u[{k}] {kind.name.lower()} drive"
-    if model.drive_names[k] not in model.joint_names:
+    if model.drive_names[k] != joint:
         text += f" {model.drive_names[k]}"
     if model.gear[k] != 1:
         text += f", gear {model.gear[k]:g}"
@@ -79,9 +83,8 @@ def _drive(model: Model, k: int) -> str:
     return text
 
 
-def _shape_list(model: Model, link: int) -> str:
-    shapes = [_shape(s) for s in model.shapes if s.link == link]
-    return f" [{'; '.join(shapes)}]" if shapes else ""
+def _shape_list(shapes: list[Shape]) -> str:
+    return f" [{'; '.join(map(_shape, shapes))}]" if shapes else ""
 
 
 def _shape(shape: Shape) -> str:

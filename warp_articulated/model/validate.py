@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence, Set
 
 import numpy as np
 
-from ..geometry import kinematics  # the module: it imports this package, too
+from ..geometry.rotations import IDENTITY, quat_multiply, quat_to_matrix, unit_quat
 from .description import NQ, WORLD, Body, Drive, DriveType, Frame, JointType, Model, ModelError, Shape, ShapeType
 
 # Real files are rounded to a few digits: a thousandth of the largest moment is accepted without a note.
@@ -274,12 +274,11 @@ def _check_massless_leaves(name: str, bodies: Sequence[Body]) -> None:
 def check_resistance(model: Model) -> None:
     """Articulated inertias at q0 (Featherstone, RBDA 7.3): each joint's D = S^T IA S + armature must be positive.
 
-    World axes; the 6 x 6 inertias [[I, m c], [-m c, m]] are about each link's origin.
+    Every link in its own axes; the 6 x 6 inertias [[I, m c], [-m c, m]] are about its origin.
     """
-    rotation, origin = kinematics.link_transforms(model, model.q0)
-    inertia = [_spatial_inertia(model, i, rotation[i]) for i in range(model.num_links)]
+    inertia, motion = _spatial_inertias(model), _motion_transforms(model)
     for i in reversed(range(model.num_links)):
-        IA, S = inertia[i], _subspace(model, i, rotation[i])
+        IA, S = inertia[i], _subspace(model, i)
         U = IA @ S
         dofs = slice(model.v_start[i], model.v_start[i] + S.shape[1])
         D = S.T @ U + np.diag(model.armature[dofs])
@@ -287,6 +286,8 @@ def check_resistance(model: Model) -> None:
         # below this it is rounding of the sums above, not inertia
         if diagonal.min() <= 1e-13 * max(np.abs(IA).max(), 1e-6):
             weakest = 0.0
+        elif len(D) == 1:
+            weakest = 1.0
         else:
             scale = 1 / np.sqrt(diagonal)
             weakest = np.linalg.eigvalsh(D * np.outer(scale, scale)).min()
@@ -298,31 +299,52 @@ def check_resistance(model: Model) -> None:
             )
         parent = model.parent[i]
         if parent != WORLD:
-            IA = IA - U @ np.linalg.solve(D, U.T)
-            shift = np.eye(6)  # motion of the link's origin from the motion of the parent's origin
-            shift[3:, :3] = -_cross(origin[i] - origin[parent])
-            inertia[parent] = inertia[parent] + shift.T @ IA @ shift
+            rest = IA - U @ (U.T / D if len(D) == 1 else np.linalg.solve(D, U.T))
+            inertia[parent] += motion[i].T @ rest @ motion[i]
 
 
-def _spatial_inertia(model: Model, i: int, R: np.ndarray) -> np.ndarray:
-    mass, c = model.mass[i], _cross(R @ model.com[i])
-    full = np.zeros((6, 6))
-    full[:3, :3] = R @ model.inertia[i] @ R.T - mass * c @ c
-    full[:3, 3:], full[3:, :3] = mass * c, -mass * c
-    full[3:, 3:] = mass * np.eye(3)
+def _spatial_inertias(model: Model) -> np.ndarray:
+    """(nl, 6, 6)"""
+    mass, c = model.mass[:, None, None], _cross(model.com)
+    full = np.zeros((model.num_links, 6, 6))
+    full[:, :3, :3] = model.inertia - mass * c @ c
+    full[:, :3, 3:], full[:, 3:, :3] = mass * c, -mass * c
+    full[:, 3:, 3:] = mass * np.eye(3)
     return full
 
 
-def _subspace(model: Model, i: int, R: np.ndarray) -> np.ndarray:
-    """(6, nv) motion of the link's origin per unit qd: angular rows first."""
+def _motion_transforms(model: Model) -> np.ndarray:
+    """(nl, 6, 6): the motion of a link's origin, in its axes, from that of its parent's, if the joint stands at q0."""
+    turn = np.tile(IDENTITY, (model.num_links, 1))
+    balls = np.flatnonzero(model.joint_type == JointType.SPHERICAL)
+    turn[balls] = unit_quat(model.q0[model.q_start[balls, None] + np.arange(4)])
+    position = model.q0[model.q_start][:, None]
+    hinges, slides = (model.joint_type == kind for kind in (JointType.REVOLUTE, JointType.PRISMATIC))
+    turn[hinges, :3] = (model.axis * np.sin(position / 2))[hinges]
+    turn[hinges, 3:] = np.cos(position / 2)[hinges]
+    R = quat_to_matrix(quat_multiply(model.joint_quat, turn))
+    shift = model.joint_pos + np.where(slides[:, None], position * (R @ model.axis[:, :, None])[..., 0], 0.0)
+    back = R.transpose(0, 2, 1)
+    motion = np.zeros((model.num_links, 6, 6))
+    motion[:, :3, :3] = motion[:, 3:, 3:] = back
+    motion[:, 3:, :3] = -back @ _cross(shift)
+    return motion
+
+
+def _subspace(model: Model, i: int) -> np.ndarray:
+    """(6, nv) motion of the link's origin per unit qd, in its axes: angular rows first."""
     kind = model.joint_type[i]
     if kind == JointType.FREE:
         return np.eye(6)
     if kind == JointType.SPHERICAL:
         return np.eye(6)[:, :3]
-    axis, zero = R @ model.axis[i], np.zeros(3)
-    return np.concatenate((axis, zero) if kind == JointType.REVOLUTE else (zero, axis))[:, None]
+    column = np.zeros((6, 1))
+    column[slice(3) if kind == JointType.REVOLUTE else slice(3, 6), 0] = model.axis[i]
+    return column
 
 
 def _cross(v: np.ndarray) -> np.ndarray:
-    return np.array([[0, -v[2], v[1]], [v[2], 0, -v[0]], [-v[1], v[0], 0]])
+    """Matrices (n, 3, 3) of the cross product with vectors (n, 3)."""
+    full = np.zeros((len(v), 3, 3))
+    full[:, 2, 1], full[:, 0, 2], full[:, 1, 0] = v.T
+    return full - full.transpose(0, 2, 1)
