@@ -138,7 +138,7 @@ def compile_mjcf(path: Path) -> Source:
     mujoco.set_mju_user_warning(reported.append)  # the default handler would write a log to the working directory
     try:
         m = mujoco.MjModel.from_xml_path(str(path))
-    except (ValueError, mujoco.FatalError) as error:
+    except Exception as error:  # ValueError, FatalError, RuntimeError, MemoryError, UnicodeDecodeError
         parse_xml(path)  # its error is clearer if the file is no XML
         raise ModelError(f"{path}: MuJoCo cannot compile this file: {' '.join(str(error).split())}") from error
     finally:
