@@ -46,7 +46,9 @@ def fill(folder: Path) -> None:
 def fill_run(arguments: list[str], folder: Path) -> None:
     """Train the run that is resumed, played or started from, and copy its policy to policy.pt."""
     named = (
-        arguments[1:2] if arguments[0] in ("play", "export") else after(arguments, "--begin-with") or after(arguments, "--folder")
+        arguments[1:2]
+        if arguments[0] in ("play", "export")
+        else after(arguments, "--begin-with") or after(arguments, "--folder")
     )
     run = Path(*named) if named and named[0].startswith("runs/") else Path("runs/Cartpole-shac-0")
     trained = quick(["train", "Cartpole", "--folder", str(run)])
