@@ -25,12 +25,13 @@ TASKS = {task: "Cartpole" for task in wa.rl.TASKS if task != "PendulumReach"}
 STANDS_FOR = {"cuda:0": "cpu", "laikago": ROBOT, "ant": ROBOT, "COMMAND": "simulate", "n=3": "n=1", **TASKS}
 MOST = {"--envs": 16, "--steps": 20, "--repeat": 1, "--episodes": 16}
 SMALL = "64x36"
-OUTPUT_OPTIONS = ("--usd", "--gif", "--png", "--npz", "--json")
+OUTPUT_OPTIONS = ("--usd", "--gif", "--png", "--npz", "--json", "--torchscript", "--onnx")
+TASK_FILE = "import warp_articulated as wa\n\n\nclass Squat(wa.rl.Cartpole):\n    pass\n"
 VARIABLES = {"ENVS": "32", "STEPS": "60"}
 
 
 def fill(folder: Path) -> None:
-    """Write the files that the pages assume: robot.urdf, robot.xml, robot.npz, run.npz, u.npz."""
+    """Write the files that the pages assume: robot.urdf, robot.xml, robot.npz, run.npz, u.npz, task.py."""
     shutil.copy(ROOT / "scenes" / "laikago.urdf", folder / "robot.urdf")
     shutil.copy(ASSETS / "ant.xml", folder / "robot.xml")
     model = wa.load(ROBOT)
@@ -39,12 +40,15 @@ def fill(folder: Path) -> None:
     u = np.tile(model.u0, (100, 16, 1))
     wa.Trajectory(model, q, 0.01, qd=np.zeros((101, 16, model.nv)), u=u).save(folder / "run.npz")
     np.savez(folder / "u.npz", u=u[:20, 0])
+    (folder / "task.py").write_text(TASK_FILE)
 
 
 def fill_run(arguments: list[str], folder: Path) -> None:
     """Train the run that is resumed, played or started from, and copy its policy to policy.pt."""
     named = (
-        arguments[1:2] if arguments[0] == "play" else after(arguments, "--begin-with") or after(arguments, "--folder")
+        arguments[1:2]
+        if arguments[0] in ("play", "export")
+        else after(arguments, "--begin-with") or after(arguments, "--folder")
     )
     run = Path(*named) if named and named[0].startswith("runs/") else Path("runs/Cartpole-shac-0")
     trained = quick(["train", "Cartpole", "--folder", str(run)])
@@ -90,7 +94,7 @@ def run_ours(command: Command, folder: Path) -> None:
         return
     fill(folder)
     one_toed(folder / "robot.urdf")
-    if arguments[0] == "play" or not {"--resume", "--begin-with"}.isdisjoint(arguments):
+    if arguments[0] == "play" or not {"--resume", "--begin-with", "--torchscript", "--onnx"}.isdisjoint(arguments):
         fill_run(arguments, folder)
     outputs = named_outputs(arguments)
     for name in outputs:
@@ -167,7 +171,8 @@ def without(arguments: list[str], *options: str) -> list[str]:
 
 def named_outputs(arguments: list[str]) -> list[str]:
     found = [value for option in OUTPUT_OPTIONS for value in after(arguments, option)[:1]]
-    return found + (arguments[2:3] if arguments[0] in ("render", "export") else [])
+    plain = arguments[0] in ("render", "export") and not arguments[2].startswith("--")
+    return found + (arguments[2:3] if plain else [])
 
 
 # -- the others

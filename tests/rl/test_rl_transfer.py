@@ -296,7 +296,7 @@ def test_missing_package_is_named():
 
 @pytest.mark.slow
 def test_quick_benchmark_reports_all_policies(tmp_path, capsys):
-    import transfer as benchmark
+    from learning import transfer as benchmark
 
     files = []
     for task in ("Ant", "LaikagoWalk"):
