@@ -37,7 +37,7 @@ def rollout(engine: Engine, counts: Counts, substeps: int, every: int, u, wrench
     return Rollout.apply(engine, counts, substeps, every, tuple(params), u, wrench, q, qd, *params.values())
 
 
-def query(engine: Engine, name: str, inputs: Sequence[torch.Tensor], params: Params):
+def query(engine: Engine, name: str, inputs: Sequence[torch.Tensor | None], params: Params):
     """What the engine's method of that name returns for (*inputs, params); its adjoint is called name_adjoint."""
     if not differentiates(*inputs, *params.values()):
         return getattr(engine, name)(*inputs, params)

@@ -155,13 +155,19 @@ class Simulator:
         """Copies and pickles are built again from the model and the options; kernels and devices are not copied."""
         return _rebuild, (type(self), self.model, self.num_envs, self._options)
 
-    def initial_state(self) -> tuple[torch.Tensor, torch.Tensor]:
-        """(num_envs, nq) default pose and (num_envs, nv) zero velocity."""
-        return self._q0.repeat(self.num_envs, 1), self._q0.new_zeros(self.num_envs, self.model.nv)
+    def initial_state(self, keyframe: str | None = None) -> tuple[torch.Tensor, torch.Tensor]:
+        """(num_envs, nq) default pose and (num_envs, nv) zero velocity, or the state of one of model.keyframes."""
+        if keyframe is None:
+            return self._q0.repeat(self.num_envs, 1), self._q0.new_zeros(self.num_envs, self.model.nv)
+        key = self.model.keyframes[keyframe]
+        q, qd = (self._q0.new_tensor(x).repeat(self.num_envs, 1) for x in (key.q, key.qd))
+        return q, qd
 
-    def initial_control(self) -> torch.Tensor:
-        """(num_envs, nu) control that goes with the default pose."""
-        return self._u0.clone()
+    def initial_control(self, keyframe: str | None = None) -> torch.Tensor:
+        """(num_envs, nu) control that goes with the default pose, or with one of model.keyframes."""
+        if keyframe is None:
+            return self._u0.clone()
+        return self._u0.new_tensor(self.model.keyframes[keyframe].u).repeat(self.num_envs, 1)
 
     # -- steps
 
@@ -180,8 +186,7 @@ class Simulator:
         """
         q, qd = self._state(q, qd)
         u = self._control(u)
-        if wrench is not None:
-            wrench = self._checked("wrench", wrench, self.num_envs, self.model.num_links, 6)
+        wrench = self._wrench(wrench)
         own = self._own_params(params)
         counts = self._engine.counts()
         q, qd = autograd.step(self._engine, counts, self._substeps(substeps), u, wrench, q, qd, own)
@@ -314,10 +319,11 @@ class Simulator:
         return self._engine.frame_jacobians(q, chosen.kernel_links, chosen.kernel_offsets, own)
 
     @eager
-    def contacts(self, q, qd, u=None, *, params: Mapping | None = None) -> Contacts:
-        """The contacts that a step of dt from this state would resolve, and their impulses."""
+    def contacts(self, q, qd, u=None, *, wrench=None, params: Mapping | None = None) -> Contacts:
+        """The contacts that a step of dt from this state would resolve, and their impulses; arguments as for `step`."""
         q, qd = self._state(q, qd)
-        found = autograd.query(self._engine, "contacts", (self._control(u), q, qd), self._own_params(params))
+        given = (self._control(u), self._wrench(wrench), q, qd)
+        found = autograd.query(self._engine, "contacts", given, self._own_params(params))
         points, normals, depths, impulses, pairs, counts, change = found
         active = torch.arange(points.shape[1], device=q.device) < counts[:, :1]
         return Contacts(
@@ -325,8 +331,10 @@ class Simulator:
         )
 
     @eager
-    def jacobians(self, q, qd, u=None, *, params: Mapping | None = None) -> tuple[torch.Tensor, torch.Tensor]:
-        """Dense derivatives of one step of dt, all in one launch.
+    def jacobians(
+        self, q, qd, u=None, *, wrench=None, params: Mapping | None = None
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Dense derivatives of one step of dt, all in one launch; arguments as for `step`.
 
         Returns:
             A: (num_envs, 2 nv, 2 nv), d(next q, next qd) / d(q, qd), positions first.
@@ -337,23 +345,23 @@ class Simulator:
         the parent for a ball joint.
         """
         q, qd = self._state(q, qd)
-        u = self._given_control(u)
+        u, wrench = self._given_control(u), self._wrench(wrench)
         own = self._own_params(params)
-        _refuse_gradients("jacobians", q, qd, u, *own.values())
+        _refuse_gradients("jacobians", q, qd, u, wrench, *own.values())
         clipped = self._clipped(u)
-        A, B = self._engine.jacobians(clipped, q, qd, own)
+        A, B = self._engine.jacobians(clipped, wrench, q, qd, own)
         if clipped is not u:  # a control outside its range changes nothing
             B = torch.where((clipped == u)[:, None], B, 0.0)
         return A, B
 
     @eager
-    def diagnose(self, qs, qds, u, *, params: Mapping | None = None) -> Diagnostics:
+    def diagnose(self, qs, qds, u, *, wrench=None, params: Mapping | None = None) -> Diagnostics:
         """How converged, and how far from a switch, the steps of a trajectory are: where to trust its gradient.
 
         Args:
             qs, qds: states before the steps, (T, num_envs, ...) or, as `rollout` returns them, one more.
             u: (T, num_envs, nu). With substeps, only the first step of each control is examined.
-            params: see `step`.
+            wrench, params: those of the rollout.
         """
         if len(qs) < len(u):
             raise ValueError(
@@ -365,7 +373,9 @@ class Simulator:
         qs = self._checked("qs", qs[:steps], steps, self.num_envs, self.model.nq)
         qds = self._checked("qds", qds[:steps], steps, self.num_envs, self.model.nv)
         own = {name: value.detach() for name, value in self._own_params(params).items()}
-        counts, *numbers = self._engine.diagnostics(u.detach(), qs.detach(), qds.detach(), own)
+        wrench = self._wrenches(wrench, steps)
+        wrench = None if wrench is None else wrench.detach()
+        counts, *numbers = self._engine.diagnostics(u.detach(), wrench, qs.detach(), qds.detach(), own)
         fall = float(abs(self.model.gravity).max()) * self.dt**2
         contacts, rows, sweeps, impacts = counts.unbind(-1)
         residual, margin, gap, time, speed = numbers
@@ -398,14 +408,17 @@ class Simulator:
         """u within model.control_range; torch gives what is outside no gradient."""
         return u if self._bounds is None else torch.clamp(u, *self._bounds)
 
-    def _wrenches(self, wrench, steps: int) -> torch.Tensor | None:
-        """(steps, num_envs, links, 6); one for all steps is expanded, which takes no memory."""
+    def _wrench(self, wrench) -> torch.Tensor | None:
         if wrench is None:
             return None
-        shape = (self.num_envs, self.model.num_links, 6)
-        if getattr(wrench, "ndim", 4) == 3:
-            return self._checked("wrench", wrench, *shape).expand(steps, *shape)
-        return self._checked("wrench", wrench, steps, *shape)
+        return self._checked("wrench", wrench, self.num_envs, self.model.num_links, 6)
+
+    def _wrenches(self, wrench, steps: int) -> torch.Tensor | None:
+        """(steps, num_envs, links, 6); one for all steps is expanded, which takes no memory."""
+        if wrench is None or getattr(wrench, "ndim", 4) == 3:
+            held = self._wrench(wrench)
+            return None if held is None else held.expand(steps, *held.shape)
+        return self._checked("wrench", wrench, steps, self.num_envs, self.model.num_links, 6)
 
     def _chosen(self, frames) -> Frames:
         numbers = numbers_of(self.model, frames)
@@ -469,7 +482,7 @@ def _rebuild(kind, model: Model, num_envs: int, options: dict):
     return kind(model, num_envs, **options)
 
 
-def _refuse_gradients(name: str, *inputs: torch.Tensor) -> None:
+def _refuse_gradients(name: str, *inputs: torch.Tensor | None) -> None:
     if autograd.differentiates(*inputs):
         raise NotImplementedError(f"Simulator.{name} has no gradients; call it under torch.no_grad().")
 

@@ -58,8 +58,8 @@ def make_contacts(real, sizes: Sizes):
     @wp.kernel(**KERNEL, module_options=module_options())
     def contacts(
         model: t.Model, params: t.Params, first: int, q: wp.array2d(dtype=real), qd: wp.array2d(dtype=real),
-        u: wp.array2d(dtype=real), points: wp.array3d(dtype=real), normals: wp.array3d(dtype=real),
-        depths: wp.array2d(dtype=real), impulses: wp.array3d(dtype=real), found: wp.array3d(dtype=int),
+        u: wp.array2d(dtype=real), wrench: wp.array3d(dtype=real), points: wp.array3d(dtype=real),
+        normals: wp.array3d(dtype=real), depths: wp.array2d(dtype=real), impulses: wp.array3d(dtype=real), found: wp.array3d(dtype=int),
         counts: wp.array2d(dtype=int), change: wp.array(dtype=real),
     ):  # fmt: skip
         """All in world axes; impulses come in as zeros."""
@@ -71,6 +71,8 @@ def make_contacts(real, sizes: Sizes):
         e.q = q[env]
         e.qd = qd[env]
         e.u = u[env]
+        if wp.static(sizes.wrenches):
+            e.wrench = wrench[env]
         s.begin(e)
         count = int(0)
         more = bool(True)
@@ -155,12 +157,12 @@ def make_contacts_adjoint(real, sizes: Sizes):
     @wp.kernel(**KERNEL, module_options=module_options())
     def contacts_adjoint(
         model: t.Model, params: t.Params, first: int, q: wp.array2d(dtype=real), qd: wp.array2d(dtype=real),
-        u: wp.array2d(dtype=real), points_bar: wp.array3d(dtype=real), normals_bar: wp.array3d(dtype=real),
-        depths_bar: wp.array2d(dtype=real), impulses_bar: wp.array3d(dtype=real), found: wp.array3d(dtype=int),
+        u: wp.array2d(dtype=real), wrench: wp.array3d(dtype=real), points_bar: wp.array3d(dtype=real),
+        normals_bar: wp.array3d(dtype=real), depths_bar: wp.array2d(dtype=real), impulses_bar: wp.array3d(dtype=real), found: wp.array3d(dtype=int),
         q_bar: wp.array2d(dtype=real), qd_bar: wp.array2d(dtype=real), u_bar: wp.array2d(dtype=real),
-        params_bar: t.ParamsBar,
+        wrench_bar: wp.array3d(dtype=real), params_bar: t.ParamsBar,
     ):  # fmt: skip
-        """q_bar, qd_bar and u_bar come in as zeros; found is scratch."""
+        """q_bar, qd_bar, u_bar and wrench_bar come in as zeros; found is scratch."""
         env = first + wp.tid()
         e = t.Env()
         e_bar = t.EnvBar()
@@ -179,6 +181,9 @@ def make_contacts_adjoint(real, sizes: Sizes):
         e_bar.q = q_bar[env]
         e_bar.qd = qd_bar[env]
         e_bar.u = u_bar[env]
+        if wp.static(sizes.wrenches):
+            e.wrench = wrench[env]
+            e_bar.wrench = wrench_bar[env]
         s.begin(e)
         count = int(0)
         done = bool(False)

@@ -92,8 +92,9 @@ def make_diagnostics(real, sizes: Sizes):
 
     @wp.kernel(**KERNEL, module_options=module_options())
     def diagnostics(
-        model: t.Model, params: t.Params, first: int, u: wp.array3d(dtype=real), q: wp.array3d(dtype=real),
-        qd: wp.array3d(dtype=real), counts: wp.array3d(dtype=int), residual: wp.array2d(dtype=real),
+        model: t.Model, params: t.Params, first: int, u: wp.array3d(dtype=real), wrench: wp.array4d(dtype=real),
+        q: wp.array3d(dtype=real), qd: wp.array3d(dtype=real), counts: wp.array3d(dtype=int),
+        residual: wp.array2d(dtype=real),
         margin: wp.array2d(dtype=real), gap: wp.array2d(dtype=real), time: wp.array2d(dtype=real),
         speed: wp.array2d(dtype=real),
     ):  # fmt: skip
@@ -106,6 +107,8 @@ def make_diagnostics(real, sizes: Sizes):
             e.q = q[n, env]
             e.qd = qd[n, env]
             e.u = u[n, env]
+            if wp.static(sizes.wrenches):
+                e.wrench = wrench[n, env]
             s.begin(e)
             time[n, env] = real(wp.inf)
             speed[n, env] = real(wp.inf)

@@ -149,11 +149,12 @@ def make_jacobians(real, sizes: Sizes):
     @wp.kernel(**KERNEL, module_options=module_options())
     def jacobians(
         model: t.Model, params: t.Params, first: int, q: wp.array2d(dtype=real), qd: wp.array2d(dtype=real),
-        u: wp.array2d(dtype=real), q_bar: wp.array2d(dtype=real), qd_bar: wp.array2d(dtype=real),
+        u: wp.array2d(dtype=real), wrench: wp.array3d(dtype=real), wrench_bar: wp.array3d(dtype=real),
+        q_bar: wp.array2d(dtype=real), qd_bar: wp.array2d(dtype=real),
         q_next: wp.array2d(dtype=real), qd_next: wp.array2d(dtype=real),
         A: wp.array3d(dtype=real), B: wp.array3d(dtype=real), params_bar: t.ParamsBar,
     ):  # fmt: skip
-        """A (2 nv, 2 nv) and B (2 nv, nu) per environment come in as zeros; q_bar, ... qd_next are scratch."""
+        """A (2 nv, 2 nv) and B (2 nv, nu) per environment come in as zeros; wrench_bar, ... qd_next are scratch."""
         env = first + wp.tid()
         e = t.Env()
         e_bar = t.EnvBar()
@@ -164,6 +165,9 @@ def make_jacobians(real, sizes: Sizes):
         e.q = q[env]
         e.qd = qd[env]
         e.u = u[env]
+        if wp.static(sizes.wrenches):
+            e.wrench = wrench[env]
+            e_bar.wrench = wrench_bar[env]
         e_bar.q = q_bar[env]
         e_bar.qd = qd_bar[env]
         nv = model.num_dofs

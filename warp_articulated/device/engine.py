@@ -93,7 +93,7 @@ class Engine:
             **dict.fromkeys((make_link_poses, make_link_poses_adjoint), tree),
             **dict.fromkeys((make_link_velocities, make_link_velocities_adjoint, make_frame_jacobians), tree),
         }
-        self._no_wrench = self.like.new_zeros(0, 0, 0, 0)
+        self._no_wrench = {ndim: self.like.new_zeros((0,) * ndim) for ndim in (3, 4)}
 
     def _run(self, factory, params: Mapping[str, torch.Tensor], *arguments, wrenches: bool = False) -> None:
         """Launch the kernel that a factory makes; wrenches: with code for those of the caller."""
@@ -131,16 +131,20 @@ class Engine:
         return qs, qds
 
     def _steps(self, params, substeps: int, stride: int, u, wrench, *arguments) -> None:
-        acting = self._no_wrench if wrench is None else wrench
-        self._run(make_rollout, params, substeps, stride, u, acting, *arguments, wrenches=wrench is not None)
+        acting, wrenches = self._acting(wrench, 4)
+        self._run(make_rollout, params, substeps, stride, u, acting, *arguments, wrenches=wrenches)
+
+    def _acting(self, wrench, ndim: int) -> tuple[torch.Tensor, bool]:
+        """What a kernel gets for a wrench, and whether it needs the code for it."""
+        return (self._no_wrench[ndim], False) if wrench is None else (wrench, True)
 
     def rollout_adjoint(
         self, params, substeps: int, stride: int, u, wrench, *arguments, wrench_bar, params_bar
     ) -> None:
         """Adjoint of a rollout; arguments are those of the kernel between wrench and wrench_bar."""
-        acting, bar = (self._no_wrench, self._no_wrench) if wrench is None else (wrench, wrench_bar)
+        (acting, wrenches), (bar, _) = self._acting(wrench, 4), self._acting(wrench_bar, 4)
         arguments = (u, acting, *arguments, bar, params_bar)
-        self._run(make_rollout_adjoint, params, substeps, stride, *arguments, wrenches=wrench is not None)
+        self._run(make_rollout_adjoint, params, substeps, stride, *arguments, wrenches=wrenches)
 
     def step(self, counts: Counts, substeps: int, u, wrench, q, qd, params):
         """The state after one control: copies of the given state, stepped in place."""
@@ -228,34 +232,41 @@ class Engine:
         self._run(make_link_poses_adjoint, params, self._frames, q, self._still(q), *arguments)
         return (q_bar,)
 
-    def contacts(self, u, q, qd, params):
+    def contacts(self, u, wrench, q, qd, params):
         slots = max(self.sizes.contacts, 1)
         points, normals, impulses = (q.new_zeros(self.num_envs, slots, 3) for _ in range(3))
         depths, change = q.new_zeros(self.num_envs, slots), q.new_zeros(self.num_envs)
         found = self._found(slots)
         counts = torch.zeros(self.num_envs, 4, dtype=torch.int32, device=q.device)
-        self._run(make_contacts, params, q, qd, u, points, normals, depths, impulses, found, counts, change)
+        acting, wrenches = self._acting(wrench, 3)
+        outputs = (points, normals, depths, impulses, found, counts, change)
+        self._run(make_contacts, params, q, qd, u, acting, *outputs, wrenches=wrenches)
         return points, normals, depths, impulses, found[..., 0].clone(), counts, change
 
-    def contacts_adjoint(self, u, q, qd, params, outputs_bar, params_bar):
-        bars = [torch.zeros_like(x) for x in (q, qd, u)]
+    def contacts_adjoint(self, u, wrench, q, qd, params, outputs_bar, params_bar):
+        acting, wrenches = self._acting(wrench, 3)
+        bars = [torch.zeros_like(x) for x in (q, qd, u, acting)]
         found = self._found(outputs_bar[0].shape[1])
-        self._run(make_contacts_adjoint, params, q, qd, u, *outputs_bar, found, *bars, params_bar)
-        return bars[2], bars[0], bars[1]
+        arguments = (q, qd, u, acting, *outputs_bar, found, *bars, params_bar)
+        self._run(make_contacts_adjoint, params, *arguments, wrenches=wrenches)
+        q_bar, qd_bar, u_bar, wrench_bar = bars
+        return u_bar, wrench_bar if wrenches else None, q_bar, qd_bar
 
-    def jacobians(self, u, q, qd, params):
+    def jacobians(self, u, wrench, q, qd, params):
         nv, nu = self.model.nv, self.model.nu
         A, B = q.new_zeros(self.num_envs, 2 * nv, 2 * nv), q.new_zeros(self.num_envs, 2 * nv, nu)
-        scratch = (torch.empty_like(q), torch.empty_like(qd), torch.empty_like(q), torch.empty_like(qd))
-        self._run(make_jacobians, params, q, qd, u, *scratch, A, B, self.types.ParamsBar())
+        acting, wrenches = self._acting(wrench, 3)
+        scratch = [torch.zeros_like(acting), *(torch.empty_like(x) for x in (q, qd, q, qd))]
+        self._run(make_jacobians, params, q, qd, u, acting, *scratch, A, B, self.types.ParamsBar(), wrenches=wrenches)
         return A, B
 
-    def diagnostics(self, u, qs, qds, params):
+    def diagnostics(self, u, wrench, qs, qds, params):
         steps = u.shape[0]
         counts = torch.zeros(steps, self.num_envs, 4, dtype=torch.int32, device=u.device)
         numbers = [u.new_zeros(steps, self.num_envs) for _ in range(5)]
         if steps:
-            self._run(make_diagnostics, params, u, qs, qds, counts, *numbers)
+            acting, wrenches = self._acting(wrench, 4)
+            self._run(make_diagnostics, params, u, acting, qs, qds, counts, *numbers, wrenches=wrenches)
         return counts, *numbers
 
     def _found(self, slots: int) -> torch.Tensor:

@@ -83,7 +83,12 @@ def assemble(
     drive_order = sorted(range(len(drives)), key=lambda k: joint_of_link[link_of[drives[k].joint]])
     drives = [drives[k] for k in drive_order]
     driven = [link_of[drive.joint] for drive in drives]
-    u0 = [_default_control(drive, q0[q_start[i]]) for drive, i in zip(drives, driven)]
+    u0 = np.array([_default_control(drive, q0[q_start[i]]) for drive, i in zip(drives, driven)])
+    bounds = np.array([d.control_range for d in drives]).reshape(-1, 2).T
+    outside = [d.name or d.joint for d, u, low, high in zip(drives, u0, *bounds) if not low <= u <= high]
+    if outside:
+        notes.append(f"The default control of {', '.join(outside)} is outside its control range and moved to its end.")
+    u0 = np.clip(u0, *bounds)
 
     keys = keyframes or {}
     if pairs is None:

@@ -19,7 +19,8 @@ from functools import cached_property
 import numpy as np
 
 WORLD = -1
-PLURALS = {"link": "links", "joint": "joints", "drive": "drives", "frame": "frames", "body": "bodies"}
+PLURALS = {"link": "links", "joint": "joints", "drive": "drives", "frame": "frames", "body": "bodies",
+           "keyframe": "keyframes"}  # fmt: skip
 
 
 class ModelError(ValueError):
@@ -140,6 +141,17 @@ class Drive:
     control_range: tuple[float, float] = (-np.inf, np.inf)  # bounds of u
 
 
+class _Keyframes(dict):
+    """By name; a wrong name lists the nearest ones."""
+
+    def __init__(self, model: Model, keyframes: dict[str, Keyframe]):
+        super().__init__(keyframes)
+        self._model = model
+
+    def __missing__(self, name: str):
+        self._model._index("keyframe", name)
+
+
 @dataclass(frozen=True, eq=False)
 class Model:
     """One environment, immutable. nl links, nq positions, nv velocities, nu controls, np collision pairs, nf frames.
@@ -225,7 +237,8 @@ class Model:
 
         In a combined model a keyframe has every robot that knows its name in that state, and the others at q0 and u0.
         """
-        return {name: Keyframe(*rows) for name, *rows in zip(self.key_names, self.key_q, self.key_qd, self.key_u)}
+        rows = zip(self.key_names, self.key_q, self.key_qd, self.key_u)
+        return _Keyframes(self, {name: Keyframe(*row) for name, *row in rows})
 
     def link(self, name: str) -> int:
         """Index of link `name` in link_names; a wrong name gives a ModelError with the nearest ones."""
@@ -277,14 +290,17 @@ class Model:
         bodies = (*self.link_names, *(body for body, _ in self.merged), *(shape.body for shape in self.shapes))
         lists = {
             "link": self.link_names, "joint": self.joint_names, "drive": self.drive_names, "frame": self.frames,
-            "body": tuple(dict.fromkeys(bodies)),
+            "body": tuple(dict.fromkeys(bodies)), "keyframe": self.key_names,
         }  # fmt: skip
         return {kind: {names[k]: k for k in reversed(range(len(names)))} for kind, names in lists.items()}
 
     def _index(self, kind: str, name: str) -> int:
         known = self._indices[kind]
-        if name in known:
+        if isinstance(name, str) and name in known:
             return known[name]
+        merged = dict(self.merged)
+        if kind == "link" and isinstance(name, str) and name in merged:
+            raise ModelError(f"{self.name}: {name!r} is not a link; a fixed joint merged it into {merged[name]!r}.")
         near = difflib.get_close_matches(str(name), known, n=5, cutoff=0.0)
         listed = f"the nearest names are {', '.join(map(repr, near))}" if near else f"it has no {PLURALS[kind]}"
         raise ModelError(f"{self.name}: no {kind} is called {name!r}; {listed}.")
@@ -309,7 +325,7 @@ class Model:
             held = np.flatnonzero(self.drive_type == DriveType.POSITION)
             q_of_dof = np.zeros(self.nv, int)
             q_of_dof[self.v_start] = self.q_start
-            u[held] = q[q_of_dof[self.drive_dof[held]]] / self.gear[held]
+            u[held] = np.clip(q[q_of_dof[self.drive_dof[held]]] / self.gear[held], *self.control_range[held].T)
         if u.shape != self.u0.shape:
             raise ModelError(f"{self.name}: u0 has {u.size} entries, the model has {self.nu} drives.")
         if not usable(u):

@@ -50,10 +50,12 @@ class Imu:
         self._generator = torch.Generator(device).manual_seed(checks.seed(seed))
         sim.frame_poses(sim.initial_state()[0], frame)  # a wrong name is an error here, not at the first reading
 
-    def __call__(self, q, qd, q_next, qd_next, *, params: Mapping | None = None) -> ImuReading:
+    def __call__(
+        self, q, qd, q_next, qd_next, *, substeps: int | None = None, params: Mapping | None = None
+    ) -> ImuReading:
         """The reading after a step of `sim` that led from (q, qd) to (q_next, qd_next).
 
-        params: those of the step, if they were not the simulator's own.
+        substeps, params: those of the step, if they were not the simulator's own.
         """
         sim = self.sim
         before, after = (
@@ -61,7 +63,9 @@ class Imu:
         )
         axes = sim.frame_poses(q_next, self.frame, params=params)[:, 0, 3:]
         gravity = torch.as_tensor((params or {}).get("gravity", sim.params["gravity"])).to(axes)
-        mean = (after - before)[:, 0, :3] / (sim.dt * sim.substeps)
+        mean = (after - before)[:, 0, :3] / (
+            sim.dt * (sim.substeps if substeps is None else checks.whole("substeps", substeps, 1))
+        )
         readings = rotate_back(axes, mean - gravity), rotate_back(axes, after[:, 0, 3:])
         return ImuReading(*(self._noisy(value, sigma) for value, sigma in zip(readings, self.noise, strict=True)))
 
