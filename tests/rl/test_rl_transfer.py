@@ -310,7 +310,7 @@ def test_quick_benchmark_reports_all_policies(tmp_path, capsys):
     rows = {(row["policy"], row["simulator"]): row for row in results["ant"]}
     assert {("ant_random", "Ant-v5"), ("ant_random", "ours"), ("zero actions", "Ant-v5")} <= set(rows)
     assert 980 < np.mean(rows["zero actions", "Ant-v5"]["returns"]) < 1000
-    assert {row["simulator"] for row in results["laikago"]} == {"ours", "MuJoCo"}
+    assert {row["simulator"] for row in results["laikago"]} == {"ours", "MuJoCo", "MuJoCo, stiff ground"}
     printed = capsys.readouterr().out
     assert "868 ± 77" in printed and "ant_random" in printed and "laikagowalk_random" in printed
-    assert set(benchmark.report(results)) == {"ant", "laikago", "same_actions", "differences"}
+    assert set(benchmark.report(results)) == {"ant", "laikago", "same_actions", "differences", "headline"}
