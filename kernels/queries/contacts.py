@@ -59,7 +59,8 @@ def make_contacts(real, sizes: Sizes):
     def contacts(
         model: t.Model, params: t.Params, first: int, q: wp.array2d(dtype=real), qd: wp.array2d(dtype=real),
         u: wp.array2d(dtype=real), wrench: wp.array3d(dtype=real), points: wp.array3d(dtype=real),
-        normals: wp.array3d(dtype=real), depths: wp.array2d(dtype=real), impulses: wp.array3d(dtype=real), found: wp.array3d(dtype=int),
+        normals: wp.array3d(dtype=real), depths: wp.array2d(dtype=real), impulses: wp.array3d(dtype=real),
+        found: wp.array3d(dtype=int),
         counts: wp.array2d(dtype=int), change: wp.array(dtype=real),
     ):  # fmt: skip
         """All in world axes; impulses come in as zeros."""
@@ -158,7 +159,8 @@ def make_contacts_adjoint(real, sizes: Sizes):
     def contacts_adjoint(
         model: t.Model, params: t.Params, first: int, q: wp.array2d(dtype=real), qd: wp.array2d(dtype=real),
         u: wp.array2d(dtype=real), wrench: wp.array3d(dtype=real), points_bar: wp.array3d(dtype=real),
-        normals_bar: wp.array3d(dtype=real), depths_bar: wp.array2d(dtype=real), impulses_bar: wp.array3d(dtype=real), found: wp.array3d(dtype=int),
+        normals_bar: wp.array3d(dtype=real), depths_bar: wp.array2d(dtype=real),
+        impulses_bar: wp.array3d(dtype=real), found: wp.array3d(dtype=int),
         q_bar: wp.array2d(dtype=real), qd_bar: wp.array2d(dtype=real), u_bar: wp.array2d(dtype=real),
         wrench_bar: wp.array3d(dtype=real), params_bar: t.ParamsBar,
     ):  # fmt: skip
