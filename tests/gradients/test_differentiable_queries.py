@@ -144,12 +144,29 @@ def test_velocities_of_every_joint_are_differentiable():
 
 def test_force_on_a_body_is_differentiable():
     sim, q, qd, u = touching()
-    (weight,) = weights_for([(4, 3)])
-    assert (sim.contacts(q, qd, u).force_on("leg").norm(dim=-1) > 0).all()
-    inputs = {"q": q, "qd": qd, "u": u, "mass": sim.params["mass"]}
-    assert_gradients(
-        lambda q, qd, u, **params: (weight * sim.contacts(q, qd, u, params=params).force_on("leg")).sum(1), inputs
-    )
+    weight, wrench = weights_for([(4, 3), (4, sim.model.num_links, 6)])
+    assert (sim.contacts(q, qd, u, wrench=wrench).force_on("leg").norm(dim=-1) > 0).all()
+    inputs = {"q": q, "qd": qd, "u": u, "wrench": wrench, "mass": sim.params["mass"]}
+
+    def loss(q, qd, u, wrench, **params):
+        return (weight * sim.contacts(q, qd, u, wrench=wrench, params=params).force_on("leg")).sum(1)
+
+    assert_gradients(loss, inputs)
+
+
+def test_jacobians_and_diagnostics_are_those_of_the_step_with_its_wrench():
+    sim, q, qd, u = touching()
+    (wrench,) = weights_for([(4, sim.model.num_links, 6)])
+    wrench *= 20.0
+    A, B = sim.jacobians(q, qd, u, wrench=wrench)
+    leaf = u.clone().requires_grad_()
+    qd_next = sim.step(q, qd, leaf, wrench=wrench)[1]
+    for j in range(sim.model.nv):
+        (row,) = torch.autograd.grad(qd_next[:, j].sum(), leaf, retain_graph=True)
+        torch.testing.assert_close(B[:, sim.model.nv + j], row, rtol=0, atol=1e-12)
+    pushed, alone = (sim.diagnose(q[None], qd[None], u[None], wrench=w) for w in (wrench, None))
+    assert not torch.equal(pushed.margin, alone.margin)
+    assert not torch.equal(A, sim.jacobians(q, qd, u)[0])
 
 
 @pytest.mark.parametrize("contact_time", ["step", "impact"])

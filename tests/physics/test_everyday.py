@@ -193,6 +193,16 @@ def test_feet_carry_the_robot(standing):
         wa.sensors.Touch(sim, "left foot")
 
 
+def test_feet_carry_what_presses_the_robot_down(standing):
+    sim, q, qd, u = standing
+    toes = [f"{leg}_toe" for leg in ("FR", "FL", "RR", "RL")]
+    wrench = torch.zeros(1, sim.model.num_links, 6, dtype=sim.dtype)
+    wrench[0, sim.model.link("chassis"), 2] = -100.0
+    qs, qds = sim.rollout(q, qd, u.expand(1500, -1, -1), wrench=wrench)
+    carried = wa.sensors.Touch(sim, toes)(qs[-1], qds[-1], u, wrench=wrench).sum(1)[0]
+    np.testing.assert_allclose(carried, [0, 0, 9.81 * sim.model.mass.sum() + 100.0], atol=1.0)  # it still sways
+
+
 def test_force_on_a_body_is_what_accelerates_it():
     """A falling pile: Newton's law for every box, whatever touches it."""
     model = wa.load("boxes3")
@@ -241,6 +251,17 @@ def test_imu_of_a_spinning_body_reads_its_rate_and_the_pull_to_the_axis():
     np.testing.assert_allclose(reading.accelerometer.norm(), 49.0 * arm.norm(), rtol=1e-4, atol=1e-6)
 
 
+def test_imu_knows_the_substeps_of_a_step():
+    sim = wa.Simulator(wa.load("sphere"), 1, device="cpu", dtype="float64")
+    q, qd = sim.initial_state()
+    q[:, 2] += 5.0
+    wrench = torch.zeros(1, 1, 6, dtype=sim.dtype)
+    wrench[0, 0, 0] = 2.0 * sim.model.mass[0]
+    after = sim.step(q, qd, wrench=wrench, substeps=4)
+    reading = wa.sensors.Imu(sim, 0)(q, qd, *after, substeps=4)
+    np.testing.assert_allclose(reading.accelerometer[0], [2.0, 0.0, 0.0], atol=1e-9)
+
+
 def test_noise_of_an_imu_has_its_deviation_and_its_seed():
     sim = wa.Simulator(wa.load("laikago_feet"), 4096, device="cpu")
     state = sim.initial_state()
@@ -254,6 +275,36 @@ def test_noise_of_an_imu_has_its_deviation_and_its_seed():
         wa.sensors.Imu(sim, "chassis", gyroscope_noise=-1)
     with pytest.raises(wa.ModelError, match="no frame is called 'trunk'"):
         wa.sensors.Imu(sim, "trunk")
+
+
+def test_a_robot_starts_from_a_keyframe(tmp_path):
+    body = '<body name="a"><joint name="j" axis="0 1 0"/><geom size=".1" pos="1 0 0"/></body>'
+    text = f"""<worldbody>{body}</worldbody>
+      <actuator><position joint="j" kp="5" ctrlrange="0.5 1"/></actuator>
+      <keyframe><key name="home" qpos="0.6" qvel="2" ctrl="0.7"/></keyframe>"""
+    model = wa.load(write(tmp_path, text))
+    sim = wa.Simulator(model, 3, device="cpu")
+    q, qd = sim.initial_state("home")
+    assert (
+        q.dtype == torch.float32
+        and torch.equal(q, torch.full((3, 1), 0.6))
+        and torch.equal(qd, torch.full((3, 1), 2.0))
+    )
+    assert torch.equal(sim.initial_control("home"), torch.full((3, 1), 0.7))
+    assert torch.equal(sim.initial_control(), torch.full((3, 1), 0.5))  # q0 is 0, which the range does not allow
+    assert any("outside its control range" in note for note in model.notes)
+    assert "hom" not in model.keyframes and model.keyframes.get("hom") is None
+    for ask in (sim.initial_state, sim.initial_control, lambda name: model.keyframes[name]):
+        with pytest.raises(wa.ModelError, match="no keyframe is called 'hom'; the nearest names are 'home'"):
+            ask("hom")
+
+
+def test_wrong_names_say_what_they_are_names_of():
+    model = wa.load("laikago_feet")
+    with pytest.raises(wa.ModelError, match="'FR_toe' is not a link; a fixed joint merged it into 'FR_lower_leg'"):
+        model.link("FR_toe")
+    with pytest.raises(wa.ModelError, match="no frame is called"):
+        model.frame(["FR_toe"])
 
 
 def test_frames_are_chosen_by_name_or_number():
