@@ -222,7 +222,7 @@ def test_blocks_of_another_size(monkeypatch):
     usual, loaded = launch.BLOCK_DIM, []
     monkeypatch.setattr(gpu.wp, "load_module", lambda module, device, block_dim: loaded.append(block_dim))
     with gpu.block_of(32):
-        launch._load(SimpleNamespace(module=None), SimpleNamespace(is_cpu=False, is_cuda=True))
+        launch._load(SimpleNamespace(module=None, key="make_step__step"), SimpleNamespace(is_cpu=False, is_cuda=True))
     assert loaded == [32] and usual == launch.BLOCK_DIM
 
 

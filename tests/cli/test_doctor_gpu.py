@@ -27,7 +27,7 @@ def test_every_kernel_is_compared(monkeypatch):
     from warp_articulated.device.engine import Engine
 
     ran, run = set(), Engine._run
-    monkeypatch.setattr(Engine, "_run", lambda self, factory, *a: (ran.add(factory), run(self, factory, *a)))
+    monkeypatch.setattr(Engine, "_run", lambda self, factory, *a, **k: (ran.add(factory), run(self, factory, *a, **k)))
     for check in (doctor_gpu.kernels, doctor_gpu.gradients, doctor_gpu.query_gradients):
         check("cpu")
     assert ran == set(doctor_gpu.Scene("cpu", "float32", 1).sim._engine._kernel_sizes)

@@ -18,7 +18,7 @@ from warp_articulated.kernels.types import DRY_FRICTION
 from warp_articulated.device.topology import tables
 from warp_articulated.geometry.kinematics import link_transforms
 from warp_articulated.model import ShapeType
-from warp_articulated.model.pairs import order_pairs
+from warp_articulated.model.pairs import PairTable, order_pairs
 
 # -- rows that ride on their links: impulses and the Delassus matrix
 
@@ -220,11 +220,11 @@ def touching_zoo():
     """The zoo, less some kinds of pairs, with a sphere for the world's box: pairs whose first link is the world."""
     model = zoo_model()
     shapes = [*model.shapes[:-1], replace(model.shapes[-1], type=ShapeType.SPHERE, size=np.array([0.3, 0.0, 0.0]))]
-    pairs = order_pairs(shapes, zip(*model.pairs.T, model.pair_friction, model.pair_restitution), [])
-    a, b, friction, restitution = zip(*(p for p in pairs if (shapes[p[0]].type, shapes[p[1]].type) in QUICK))
+    table = order_pairs(shapes, PairTable(model.pairs, model.pair_friction, model.pair_restitution), [])
+    quick = [(shapes[a].type, shapes[b].type) in QUICK for a, b in table.shapes]
     model = replace(
-        model, shapes=tuple(shapes), pairs=np.array([a, b]).T, pair_friction=np.array(friction),
-        pair_restitution=np.array(restitution),
+        model, shapes=tuple(shapes), pairs=table.shapes[quick], pair_friction=table.friction[quick],
+        pair_restitution=table.restitution[quick],
     )  # fmt: skip
     return simulator(model, 8, max_push_speed=2.0, restitution_threshold=0.1)
 

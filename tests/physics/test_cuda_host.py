@@ -357,7 +357,7 @@ def test_threads_that_load_kernels_leave_warps_settings(monkeypatch):
 
     def run():
         try:
-            launch._load(SimpleNamespace(module=None), wp.get_device("cpu"))
+            launch._load(SimpleNamespace(module=None, key="make_step__step"), wp.get_device("cpu"))
         except AssertionError as error:
             failed.append(error)
 

@@ -72,6 +72,11 @@ class Scene:
             yield "link poses", sim.link_poses(q)
             yield "mass matrix", sim.mass_matrix(q)
             yield "forward dynamics", sim.forward_dynamics(q, qd, self.tau)
+            yield "inverse dynamics", sim.inverse_dynamics(q, qd, self.tau)
+            yield "frame velocities", sim.frame_velocities(q, qd)
+            yield "frame jacobians", sim.frame_jacobians(q)
+            push = q.new_ones(sim.num_envs, sim.model.num_links, 6)
+            yield "wrench", torch.cat(sim.step(q, qd, self.u[0], wrench=push), -1)
 
 
 def difference(a: torch.Tensor, b: torch.Tensor) -> float:
@@ -104,6 +109,11 @@ def _query_gradients(device: str) -> dict[str, torch.Tensor]:
     sim, (q, qd) = scene.sim, (x.clone().requires_grad_() for x in (scene.q, scene.qd))
     (found["link poses"],) = torch.autograd.grad(sim.link_poses(q).sum(), q)
     (found["forward dynamics"],) = torch.autograd.grad(sim.forward_dynamics(q, qd, scene.tau).sum(), q)
+    (found["inverse dynamics"],) = torch.autograd.grad(sim.inverse_dynamics(q, qd, scene.tau).sum(), q)
+    (found["mass matrix"],) = torch.autograd.grad(sim.mass_matrix(q).sum(), q)
+    (found["frame velocities"],) = torch.autograd.grad(sim.frame_velocities(q, qd).sum(), q)
+    wrench = q.new_ones(sim.num_envs, sim.model.num_links, 6).requires_grad_()
+    (found["wrench"],) = torch.autograd.grad(sim.step(q, qd, scene.u[0], wrench=wrench)[1].sum(), wrench)
     (found["contacts"],) = torch.autograd.grad(sim.contacts(q, qd, scene.u[0]).impulses.sum(), qd)
     return found
 
