@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from http import HTTPStatus
+from typing import Any
 from urllib.parse import urlsplit
 
 from websockets.asyncio import server
@@ -41,10 +42,11 @@ def own_pages_only() -> Iterator[None]:
 
         return plain(handler, *args, process_request=check, **options)
 
-    server.serve = serve  # type: ignore[assignment, misc]
+    module: Any = server  # its serve is a class for type checkers
+    module.serve = serve
     try:
         yield
     finally:
-        server.serve = plain  # type: ignore[misc]
+        module.serve = plain
     if not used:
         raise RuntimeError("this version of viser would accept every web page; install viser>=1.1,<1.2.")
