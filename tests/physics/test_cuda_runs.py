@@ -26,6 +26,7 @@ pytestmark = pytest.mark.skipif(shutil.which("gcc") is None, reason="there is no
 
 # Both compile the same expressions, but fuse other multiplications and additions, and have other sines.
 DOUBLE = 1e-11  # relative to the largest value of an array
+IMPACT = 1e-10  # the same if impacts interrupt steps: gradients are divided by their speeds; 1.6e-11 was seen
 TOLERANCES = {"float32": (5e-6, 2e-4), "float64": (DOUBLE, DOUBLE)}  # of positions and velocities
 LUCK, SINGLE = 10.0, 1e-5  # of float32: how much farther from float64 than the CPU, times and plus
 ZERO = 1e-14  # gradients in float64 that are smaller than this part of the same loss's largest are zero, rounded
@@ -260,7 +261,9 @@ def test_every_kernel_agrees_with_the_cpu_in_float64(device, scene, contact_time
     assert set(on_cpu) == set(on_cuda)
     errors = {name: disagreement(on_cuda, on_cpu, name) for name in on_cpu}
     show(f"{scene}, float64, differences between CUDA and CPU", errors, capsys)
-    assert not {name: error for name, error in errors.items() if not error <= DOUBLE}
+    assert not {
+        name: error for name, error in errors.items() if not error <= (DOUBLE if contact_time == "step" else IMPACT)
+    }
 
 
 @pytest.mark.slow
