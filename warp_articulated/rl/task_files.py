@@ -53,7 +53,7 @@ def reference_of(task: type[Env]) -> str:
 
 
 def _run(path: Path) -> ModuleType:
-    """The module of a file, run anew, so that a notebook sees the latest version of it."""
+    """Runs a file and returns its module; every call runs it again, so a notebook sees the latest version."""
     name = f"task_file_{path.stem}"  # a task.py must not replace another module of that name
     spec = importlib.util.spec_from_file_location(name, path)
     assert spec is not None and spec.loader is not None
