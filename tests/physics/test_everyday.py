@@ -275,6 +275,8 @@ def test_noise_of_an_imu_has_its_deviation_and_its_seed():
         wa.sensors.Imu(sim, "chassis", gyroscope_noise=-1)
     with pytest.raises(wa.ModelError, match="no frame is called 'trunk'"):
         wa.sensors.Imu(sim, "trunk")
+    with pytest.raises(TypeError, match="an Imu has one frame"):
+        wa.sensors.Imu(sim, ["chassis", "FR_toe"])
 
 
 def test_a_robot_starts_from_a_keyframe(tmp_path):

@@ -44,6 +44,8 @@ class Imu:
     ):
         for name, value in (("accelerometer_noise", accelerometer_noise), ("gyroscope_noise", gyroscope_noise)):
             checks.positive(name, value, zero=True)
+        if not isinstance(frame, (str, int)):
+            raise TypeError(f"frame is {frame!r}; it must be one name or number in model.frames: an Imu has one frame.")
         self.sim, self.frame = sim, frame
         self.noise = (float(accelerometer_noise), float(gyroscope_noise))
         device = sim.initial_state()[0].device
