@@ -2,37 +2,40 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 import numpy as np
 
-from ..model import Body, Drive, DriveType
+from ..model import Body, Coupling, Drive, DriveType
 from .mjcf import HINGE, SLIDE, Source, unique
 
 DYN_NONE, GAIN_FIXED, BIAS_NONE, BIAS_AFFINE = 0, 0, 0, 1  # mujoco.mjtDyn, mjtGain, mjtBias
-TRN_JOINT, TRN_JOINT_IN_PARENT = 0, 1  # mujoco.mjtTrn
+TRN_JOINT, TRN_JOINT_IN_PARENT, TRN_TENDON = 0, 1, 3  # mujoco.mjtTrn
 
 
-def read_drives(source: Source) -> tuple[list[Drive], list[int]]:
-    """One drive per actuator on a hinge or slide joint; any other actuator is left out, with a note.
+def read_drives(source: Source, tendons: Mapping[int, Coupling]) -> tuple[list[Drive], list[int]]:
+    """One drive per actuator on a hinge or slide joint or on a fixed tendon; others are left out, with a note.
 
-    Also returns where the control of each drive is in MuJoCo's ctrl.
+    tendons: those of the model, by their number in the file. Also returns where the control of each drive is in
+    MuJoCo's ctrl.
     """
     m = source.m
     if source.disabled("ACTUATION"):
         return [], []
     drives, joints, controls = [], [], []
     for a in range(getattr(m, "nactuator", m.nu)):
-        reason = _unsupported(source, a)
+        reason = _unsupported(source, a, tendons)
         if reason:
             source.differences.append(
                 f"Actuator {actuator_name(source, a)!r} is left out, because {reason}; accepted are motor, position, "
-                "velocity and general actuators (fixed gain, affine bias, no activation) on a hinge or slide joint: "
+                "velocity and general actuators (fixed gain, affine bias, no activation) on a hinge or slide joint or a "
+                "fixed tendon: "
                 "the simulation will differ."
             )
             continue
-        drives.append(_drive(source, a))
-        joints.append(int(m.actuator_trnid[a, 0]))
+        drives.append(_drive(source, a, tendons))
+        joints.append(int(m.actuator_trnid[a, 0]) if _on_joint(source, a) else m.njnt)
         controls.append(_control(source, a))
     if joints != sorted(joints):
         source.notes.append("Actuators are in the order of their joints, which is not the order of the file.")
@@ -58,14 +61,17 @@ def _on_joint(source: Source, a: int) -> bool:
     return int(source.m.actuator_trntype[a]) in (TRN_JOINT, TRN_JOINT_IN_PARENT)
 
 
-def _unsupported(source: Source, a: int) -> str:
+def _unsupported(source: Source, a: int, tendons: Mapping[int, Coupling]) -> str:
     """Why actuator a has no counterpart here; empty if it has one."""
     m = source.m
     gain, (constant, stiffness, damping) = m.actuator_gainprm[a, 0], m.actuator_biasprm[a, :3]
     group = int(m.actuator_group[a])
-    if not _on_joint(source, a):
-        return "it does not act on a joint"
-    if m.jnt_type[m.actuator_trnid[a, 0]] not in (HINGE, SLIDE):
+    on_tendon = int(m.actuator_trntype[a]) == TRN_TENDON
+    if on_tendon and int(m.actuator_trnid[a, 0]) not in tendons:
+        return "its tendon is left out"
+    if not on_tendon and not _on_joint(source, a):
+        return "it does not act on a joint or a fixed tendon"
+    if not on_tendon and m.jnt_type[m.actuator_trnid[a, 0]] not in (HINGE, SLIDE):
         return f"joint {source.joint_names[m.actuator_trnid[a, 0]]!r} is a ball or free joint"
     if 0 <= group < 31 and m.opt.disableactuator & (1 << group):
         return f"the file disables its group {group}"
@@ -82,10 +88,10 @@ def _unsupported(source: Source, a: int) -> str:
     return ""
 
 
-def _drive(source: Source, a: int) -> Drive:
-    """MuJoCo's joint force is g (gain u + b1 g q + b2 g qd), with g the gear and g q the actuator's length."""
+def _drive(source: Source, a: int, tendons: Mapping[int, Coupling]) -> Drive:
+    """MuJoCo's force on a joint, or on a tendon with its length for q, is g (gain u + b1 g q + b2 g qd), with g the gear and g q the actuator's length."""
     m = source.m
-    j = int(m.actuator_trnid[a, 0])
+    at, on_joint = int(m.actuator_trnid[a, 0]), _on_joint(source, a)
     g, gain = float(m.actuator_gear[a, 0]), float(m.actuator_gainprm[a, 0])
     kp = kd = 0.0
     if m.actuator_biastype[a] == BIAS_AFFINE:
@@ -98,12 +104,13 @@ def _drive(source: Source, a: int) -> Drive:
     else:
         kind, gear = DriveType.TORQUE, g * gain
     return Drive(
-        joint=source.joint_names[j],
+        joint=source.joint_names[at] if on_joint else "",
+        tendon="" if on_joint else tendons[at].name,
         type=kind,
         gear=gear,
         kp=kp,
         kd=kd,
-        effort=min(_actuator_effort(source, a, abs(g)), _joint_effort(source, j)),
+        effort=min(_actuator_effort(source, a, abs(g)), _joint_effort(source, at) if on_joint else np.inf),
         name=actuator_name(source, a),
         control_range=_control_range(source, a),
     )

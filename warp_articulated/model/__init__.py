@@ -16,20 +16,25 @@ from .description import (
     Shape,
     ShapeType,
 )
+from .ties import Coupling, Loop, Term, Ties
 
 __all__ = [
     "NQ",
     "NV",
     "WORLD",
     "Body",
+    "Coupling",
     "Drive",
     "DriveType",
     "Frame",
     "JointType",
     "Keyframe",
+    "Loop",
     "Model",
     "ModelError",
     "Shape",
     "ShapeType",
+    "Term",
+    "Ties",
     "assemble",
 ]
