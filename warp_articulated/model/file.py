@@ -206,7 +206,7 @@ def _add_newer(values: dict[str, np.ndarray]) -> None:
         values.setdefault("drive_coupling", np.full(values["effort"].size, -1))
     for field in fields(Ties):
         empty = getattr(Ties(), field.name)
-        values.setdefault(f"ties.{field.name}", np.array([], str) if empty == () else empty)
+        values.setdefault(f"ties.{field.name}", np.array([], str) if isinstance(empty, tuple) else empty)
     values.setdefault("key_names", np.array([], str))
     for name, like in (("key_q", "q0"), ("key_qd", "armature"), ("key_u", "u0")):
         if like in values:
