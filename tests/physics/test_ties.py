@@ -238,7 +238,7 @@ def test_a_tendon_at_its_limit_stops(tmp_path):
     qs, qds = simulate(model, 3.0, u=[])
     length = qs[:, 0] + qs[:, 2]
     assert length[0] > 0.17 and length[100:].max() < 0.1 + 1e-2  # pushed back
-    assert length.min() == pytest.approx(-0.3, abs=2e-3) and length[-1] == pytest.approx(-0.3, abs=1e-5)
+    assert length.min() > -0.3 - 6e-3 and length[-1] == pytest.approx(-0.3, abs=1e-5)  # 5.6 m/s in steps of 1 ms
 
 
 # -- a gripper

@@ -6,7 +6,7 @@ what depends on the pose: held directions, compliance, and a default pose that f
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 
 import numpy as np
 
@@ -85,6 +85,11 @@ class Ties:
     def term_start(self) -> np.ndarray:
         """(couplings + 1,) first term of each coupling, and their number."""
         return np.searchsorted(self.term_coupling, np.arange(len(self.coupling_names) + 1))
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Ties):
+            return NotImplemented
+        return all(np.array_equal(getattr(self, f.name), getattr(other, f.name)) for f in fields(self))
 
     def __bool__(self) -> bool:
         return bool(self.loop_names or self.coupling_names)
