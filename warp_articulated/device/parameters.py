@@ -12,8 +12,8 @@ import numpy as np
 
 from ..model import Model
 
-COUNTS = ("links", "nv", "nu", "pairs", "shapes")  # of a model, that axes may have
-GROUPED = ("bodies", "placements", "joints", "touch")  # gradients of one group are computed together
+COUNTS = ("links", "nv", "nu", "pairs", "shapes", "rows", "columns")  # of a model, that axes may have
+GROUPED = ("bodies", "placements", "joints", "touch", "terrain")  # gradients of one group are computed together
 VALUES = ((), (3,), (3, 3), (4,))  # a number, a vector, a matrix; a quaternion, which the kernels see as a matrix
 
 
@@ -52,6 +52,12 @@ class Parameter:
         """Axes of one value: () for a number, (3,) for a vector, (3, 3) for a matrix."""
         inner = tuple(n for n in self.shape if isinstance(n, int))
         return () if inner == (1,) else inner
+
+
+def _heights(model: Model) -> np.ndarray:
+    """(rows, columns) of the model's field, (0, 0) without one."""
+    field = model.field
+    return np.zeros((0, 0)) if field is None else np.asarray(field.heights, float)
 
 
 def _shape_sizes(model: Model) -> list[np.ndarray]:
@@ -106,6 +112,16 @@ _ROWS = (
         "shape_size", ("shapes", 3), "m", "touch", "see `ShapeType`; unused entries are zero", source=_shape_sizes
     ),
     Parameter(
+        "heights", ("rows", "columns"), "m", "terrain",
+        "of the model's height field or block field; a gradient takes as many numbers for every environment",
+        signed=True, source=_heights,
+    ),
+    Parameter(
+        "terrain_origin", (3,), "m", "touch",
+        "place in the world to which an environment's field is moved back: the field is shifted by minus this",
+        signed=True, source=lambda model: np.zeros(3),
+    ),
+    Parameter(
         "erp", (1,), "1", "touch", "share of a penetration or limit violation that is removed per step", source=None
     ),
     Parameter("cfm", (1,), "1/kg", "touch", "compliance of contact normals and joint limits", source=None),
@@ -122,6 +138,7 @@ def shapes(model: Model) -> dict[str, tuple[int, ...]]:
         "nu": model.nu,
         "pairs": len(model.pairs),
         "shapes": len(model.shapes),
+        **dict(zip(("rows", "columns"), _heights(model).shape)),
     }
     return {name: tuple(counts[n] if isinstance(n, str) else n for n in row.shape) for name, row in PARAMETERS.items()}
 

@@ -2,6 +2,7 @@
 
 from .assemble import assemble
 from .description import (
+    FIELDS,
     NQ,
     NV,
     WORLD,
@@ -18,6 +19,7 @@ from .description import (
 )
 
 __all__ = [
+    "FIELDS",
     "NQ",
     "NV",
     "WORLD",
