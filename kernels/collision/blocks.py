@@ -1,9 +1,9 @@
 """The surface of a block field: every cell is a column with a flat top; and its adjoint.
 
-heights[i, j] is the top of the column around x = (i - (rows - 1) / 2) dx, y = (j - (columns - 1) / 2) dy, dx by dy wide.
-Codes are as in triangles.py; here an element is a region around the column: i + 3 j + 9 k, where i and j say if the point
-is between the walls (0) or beyond the lower (1) or upper one (2), and k = 1 if it is above the top. What a neighbour
-covers is no wall.
+heights[i, j] is the top of the column around x = (i - (rows - 1) / 2) dx, y = (j - (columns - 1) / 2) dy, dx by dy
+wide. Codes are as in triangles.py; here an element is a region around the column: i + 3 j + 9 k, where i and j say if
+the point is between the walls (0) or beyond the lower (1) or upper one (2), and k = 1 if it is above the top. What a
+neighbour covers is no wall.
 """
 
 import warp as wp
@@ -77,7 +77,7 @@ def make_blocks(g, Field):
     @wp.func
     def distance_adjoint(f: Field, code: int, c: vec3, n_bar: vec3, s_bar: real):
         """Returns c_bar, and adds to the gradient of the heights if it is wanted."""
-        out, count = outward(f, code, c)
+        _out, count = outward(f, code, c)
         n, s = distance(f, code, c)
         c_bar = n * s_bar
         if count > 1:

@@ -20,7 +20,6 @@ def make_detection(t, spatial, gaps, kinematics):
     fields = field_kinds(t.sizes)
     g, frames = make_pose(real), make_frames(t)
     choice = make_choice(real, tuple(kind for kind in t.sizes.kinds if kind not in fields))
-    terrain = make_terrain(t) if fields else None
     Pose, PoseBar, PointBar = g.Pose, g.PoseBar, g.PointBar
     meshes = (MESH, PLANE) in t.sizes.kinds
     interrupts = t.sizes.impacts > 0
@@ -92,6 +91,8 @@ def make_detection(t, spatial, gaps, kinematics):
             speed = shape_speed(e, a, centre(e, a)) + shape_speed(e, b, centre(e, b))
             gap = wp.min(e.h * (speed + e.model.restitution_threshold), real(MAX_REACH))
         return gap
+
+    terrain = make_terrain(t, shape_radius, reach) if fields else None
 
     @wp.func
     def apart(e: wp.ref[Env], a: int, b: int, xa: vec3, xb: vec3, nb: vec3):
@@ -171,7 +172,7 @@ def make_detection(t, spatial, gaps, kinematics):
         """How many points a pair can make."""
         if wp.static(len(fields) > 0):
             if terrain.is_field(e, pair):
-                return terrain.candidates(e, pair, pose_a, pose_b, shape_radius(e, e.model.pair_a[pair]))
+                return terrain.candidates(e, pair, pose_a, pose_b)
         count = choice.candidates(e.model.pair_kind[pair])
         if wp.static(meshes):
             if e.model.pair_kind[pair] == MESH_PLANE:
@@ -185,13 +186,6 @@ def make_detection(t, spatial, gaps, kinematics):
             if e.model.pair_kind[pair] == MESH_PLANE:
                 size = e.model.vertices[e.model.vertex_start[e.model.pair_a[pair]] + feature]
         return size
-
-    @wp.func
-    def find(e: wp.ref[Env], pair: int, c: int, following: int, pose_a: Pose, pose_b: Pose):
-        """Of a pair with a field, features of candidates c and c + 1, -1 where there is none; following: see terrain."""
-        a = e.model.pair_a[pair]
-        gap = reach(e, a, e.model.pair_b[pair])
-        return terrain.feature(e, pair, c, following, pose_a, pose_b, shape_radius(e, a), gap)
 
     @wp.func
     def point(e: wp.ref[Env], pair: int, feature: int, pose_a: Pose, pose_b: Pose):
@@ -257,7 +251,7 @@ def make_detection(t, spatial, gaps, kinematics):
                     feature = 16 * mode + c
                     if wp.static(len(fields) > 0):
                         if terrain.is_field(e, k):
-                            feature, following = find(e, k, c, following, pose_a, pose_b)
+                            feature, following = terrain.feature(e, k, c, following, pose_a, pose_b)
                     pose_a.size = corner(e, k, feature, pose_a.size)
                     p, n, z = point(e, k, feature, pose_a, pose_b)
                     role = role_of(e, k, p, shift, n, z)
@@ -307,7 +301,7 @@ def make_detection(t, spatial, gaps, kinematics):
                     feature = 16 * mode + c
                     if wp.static(len(fields) > 0):
                         if terrain.is_field(e, k):
-                            feature, following = find(e, k, c, following, pose_a, pose_b)
+                            feature, following = terrain.feature(e, k, c, following, pose_a, pose_b)
                     pose_a.size = corner(e, k, feature, pose_a.size)
                     _p, _n, z = point(e, k, feature, pose_a, pose_b)
                     gap = wp.where(wp.abs(z) < gap, wp.abs(z), gap)
@@ -328,14 +322,14 @@ def make_detection(t, spatial, gaps, kinematics):
 
     @wp.func
     def adjoint(
-        e: wp.ref[Env], e_bar: wp.ref[EnvBar], pair: int, feature: int, pose_a: Pose, pose_b: Pose, bar: PointBar
+        e: wp.ref[Env], e_bar: wp.ref[EnvBar], contact: wp.ref[Contact], pose_a: Pose, pose_b: Pose, bar: PointBar
     ):
         """Of `point`; returns the adjoints of both poses."""
         if wp.static(len(fields) > 0):
-            if terrain.is_field(e, pair):
-                A, B = terrain.adjoint(e, e_bar, pair, feature, pose_a, pose_b, bar)
+            if terrain.is_field(e, contact.pair):
+                A, B = terrain.adjoint(e, e_bar, contact, pose_a, pose_b, bar)
                 return A, B
-        return choice.adjoint(e.model.pair_kind[pair], feature, pose_a, pose_b, bar)
+        return choice.adjoint(e.model.pair_kind[contact.pair], contact.feature, pose_a, pose_b, bar)
 
     @stage
     def contact_adjoint(
@@ -352,7 +346,7 @@ def make_detection(t, spatial, gaps, kinematics):
         bar.p = contact_bar.p
         bar.n = contact_bar.n
         bar.z = contact_bar.z
-        A, B = adjoint(e, e_bar, contact.pair, contact.feature, pose_a, place(e, b, xb), bar)
+        A, B = adjoint(e, e_bar, contact, pose_a, place(e, b, xb), bar)
         if wp.static(meshes):
             if kind == MESH_PLANE:
                 A.size = vec3()  # corners are not parameters

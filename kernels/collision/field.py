@@ -1,8 +1,8 @@
 """Contacts of a shape (a) with a height field or a block field (b).
 
-A shape is seen as balls, often of radius zero: the candidates that it has against a plane (plane.py). A ball touches the
-elements of the surface that are nearest to it, at most two; below the surface, and without a radius, what is under it.
-Besides, nodes that stick out touch the faces of boxes and the sides of capsules.
+A shape is seen as balls, often of radius zero: the candidates that it has against a plane (plane.py). A ball touches
+the elements of the surface that are nearest to it, at most two; below the surface, and without a radius, what is under
+it. Besides, nodes that stick out touch the faces of boxes and the sides of capsules.
 
 A feature is `balls` times a code (triangles.py) plus the ball; of a node's code, NODE + 6 corner + face of the box.
 p lies on the ball, or is the node; n points out of the ground.
@@ -74,7 +74,7 @@ def make_field(g, plane, blocks: bool):
 
     @wp.func
     def search(f: Field, k: int, a: Pose, b: Pose, reach: real):
-        """Features of the at most two contacts of a ball, -1 where there is none; reach: the largest gap that counts."""
+        """Features of at most two contacts of a ball, -1 where there is none; reach: the largest gap that counts."""
         c, r = ball(f, k, a, b)
         local = (c - b.x) @ b.R
         first = int(-1)
@@ -132,7 +132,7 @@ def make_field(g, plane, blocks: bool):
 
     @wp.func
     def node_feature(f: Field, i: int, j: int, a: Pose, b: Pose, reach: real):
-        """Feature of the contact of a corner of a node with a shape, or -1; j: PER_NODE times the node plus the corner."""
+        """Feature of the contact of a node's corner with a shape, or -1; j: PER_NODE times the node, plus the corner."""
         feature = int(-1)
         corner = j % PER_NODE
         w = b.x + b.R @ surface.place(f, i, j // PER_NODE, corner)

@@ -19,9 +19,12 @@ def field_kinds(sizes):
     return tuple(kind for kind in sizes.kinds if kind[1] in FIELDS)
 
 
-def make_terrain(t):
-    """Only for models that have such pairs: there is code for one kind of field."""
-    real, vec3, Env, EnvBar = t.real, t.vec3, t.Env, t.EnvBar
+def make_terrain(t, shape_radius, reach):
+    """Only for models that have such pairs: there is code for one kind of field.
+
+    shape_radius(e, shape) and reach(e, a, b): see detection.py.
+    """
+    real, vec3, Env, EnvBar, Contact = t.real, t.vec3, t.Env, t.EnvBar, t.Contact
     g = make_pose(real)
     Pose, PointBar = g.Pose, g.PointBar
     kinds = field_kinds(t.sizes)
@@ -55,27 +58,29 @@ def make_terrain(t):
         return a
 
     @wp.func
-    def candidates(e: wp.ref[Env], pair: int, a: Pose, b: Pose, radius: real):
-        """How many points a pair may have: two for every ball, then one for every node within the radius around a."""
+    def candidates(e: wp.ref[Env], pair: int, a: Pose, b: Pose):
+        """How many points a pair may have: two for every ball, then one for every node near the shape."""
         f = field_of(e, pair)
-        _i, _j, ni, nj = field.nodes(f, a, b, radius)
+        _i, _j, ni, nj = field.nodes(f, a, b, shape_radius(e, e.model.pair_a[pair]))
         return 2 * f.balls + ni * nj
 
     @wp.func
-    def feature(e: wp.ref[Env], pair: int, c: int, following: int, a: Pose, b: Pose, radius: real, reach: real):
+    def feature(e: wp.ref[Env], pair: int, c: int, following: int, a: Pose, b: Pose):
         """Features of candidate c and of the next one; -1: there is none. following: what the call before said of c."""
         f = field_of(e, pair)
+        shape = e.model.pair_a[pair]
+        gap = reach(e, shape, e.model.pair_b[pair])
         first = int(-1)
         second = int(-1)
         if c < 2 * f.balls and c % 2 == 1:
             first = following
         elif c < 2 * f.balls:
-            first, second = field.search(f, c // 2, corner(e, pair, c // 2, a), b, reach)
+            first, second = field.search(f, c // 2, corner(e, pair, c // 2, a), b, gap)
         else:
-            i, j, _ni, nj = field.nodes(f, a, b, radius)
+            i, j, _ni, nj = field.nodes(f, a, b, shape_radius(e, shape))
             k = c - 2 * f.balls
             per_node = wp.static(field.surface.corners_per_node)
-            first = field.node_feature(f, i + k // nj, per_node * j + k % nj, a, b, reach)
+            first = field.node_feature(f, i + k // nj, per_node * j + k % nj, a, b, gap)
         return first, second
 
     @wp.func
@@ -85,13 +90,15 @@ def make_terrain(t):
         return p, n, z
 
     @wp.func
-    def adjoint(e: wp.ref[Env], e_bar: wp.ref[EnvBar], pair: int, feature: int, a: Pose, b: Pose, bar: PointBar):
+    def adjoint(
+        e: wp.ref[Env], e_bar: wp.ref[EnvBar], contact: wp.ref[Contact], a: Pose, b: Pose, bar: PointBar
+    ):  # fmt: skip
         """Returns the PoseBars of both shapes, and adds to the gradient of the heights."""
-        f = field_of(e, pair)
+        f = field_of(e, contact.pair)
         if e_bar.params.terrain != 0:
             f.wanted = 1
             f.bar = e_bar.params.heights
-        A, B = field.adjoint(f, feature, corner(e, pair, feature % f.balls, a), b, bar)
+        A, B = field.adjoint(f, contact.feature, corner(e, contact.pair, contact.feature % f.balls, a), b, bar)
         if f.kind == MESH_KIND:
             A.size = vec3()  # corners are not parameters
         if e_bar.params.touch != 0:

@@ -285,7 +285,7 @@ def make_triangles(g, Field):
 
     @wp.func
     def protrudes(f: Field, i: int, j: int, corner: int):
-        """Whether a node can touch a flat shape: not on a plane or in a valley. A height field's nodes have one corner."""
+        """Whether a node can touch a flat shape: not on a plane or in a valley. Here a node has one corner."""
         return falls(f, i, j, 1, 0) or falls(f, i, j, 0, 1) or falls(f, i, j, 1, 1)
 
     @wp.func

@@ -17,6 +17,7 @@ from warp_articulated.model.pairs import SLOTS
 PLANE = ShapeType.PLANE
 SHAPES = {"sphere": 1, "capsule": 2, "box": 8, "cylinder": 5, "mesh": 1}  # balls; a mesh has one corner, as its size
 NODES = 200  # candidates for nodes that the kernels look at
+EYE = np.eye(3)
 OPTIONS = {"enable_backward": False, "max_unroll": 1}
 TRIANGLES = ("corner", "edge x", "edge y", "diagonal", "lower", "upper")
 
@@ -100,7 +101,7 @@ def kernels(real, blocks):
 class FieldScene:
     """Shapes xa, Ra, sa (n, ...) of one kind over one field with a frame xb, Rb."""
 
-    def __init__(self, kind, blocks, heights, spacing, xa, Ra, sa, xb=(0, 0, 0), Rb=np.eye(3), real=wp.float64):
+    def __init__(self, kind, blocks, heights, spacing, xa, Ra, sa, xb=(0, 0, 0), Rb=EYE, real=wp.float64):
         self.kind, self.blocks, self.heights, self.spacing, self.real = kind, blocks, heights, spacing, real
         self.xa, self.xb, self.Rb = np.atleast_2d(np.asarray(xa, float)), np.asarray(xb, float), Rb
         count = len(self.xa)
@@ -137,7 +138,9 @@ class FieldScene:
         """(n, candidates) int, -1 where there is none; as detection finds them."""
         balls = SHAPES[self.kind]
         out = wp.full((len(self.xa), 2 * balls + NODES), -1, dtype=int)
-        radius = {"box": np.linalg.norm(self.sa, axis=1), "capsule": self.sa[:, :2].sum(1)}.get(self.kind, self.sa[:, 0])
+        radius = {"box": np.linalg.norm(self.sa, axis=1), "capsule": self.sa[:, :2].sum(1)}.get(
+            self.kind, self.sa[:, 0]
+        )
         wp.launch(self.k.search, len(self.xa), [self._field(), radius.max(), reach, *self._shapes(), out])
         return out.numpy()
 

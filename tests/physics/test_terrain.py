@@ -35,9 +35,7 @@ TERRAINS = {
 
 def bodies(names):
     """Free bodies a metre apart that touch the ground, but not each other."""
-    parts = [
-        Body(name, WORLD, f"root of {name}", JointType.FREE, mass=1.0, inertia=0.01 * np.eye(3)) for name in names
-    ]
+    parts = [Body(name, WORLD, f"root of {name}", JointType.FREE, mass=1.0, inertia=0.01 * np.eye(3)) for name in names]
     shapes = [Shape(SHAPES[name][0], k, np.array(SHAPES[name][1])) for k, name in enumerate(names)]
     shapes.append(Shape(ShapeType.PLANE, WORLD, np.zeros(3), name="ground", body="ground"))
     return assemble("bodies", parts, shapes, pairs=[(k, len(names), 1.0, 0.0) for k in range(len(names))])
@@ -183,7 +181,7 @@ def test_heights_in_torch_are_those_of_the_kernels(blocks):
     x, y = rng.uniform(-0.29, 0.29, 500), rng.uniform(-0.79, 0.79, 500)
     place = np.stack([x, y, np.full(500, 5.0)], 1)
     scene = FieldScene("mesh", blocks, field.heights, field.spacing, place, np.eye(3), [0, 0, 0])
-    _, _, p, n, z = scene.contacts(reach=10.0)
+    _, _, _, n, z = scene.contacts(reach=10.0)
     expected = 5.0 - z / n[:, 2] + 0.5
     tx, ty = (torch.tensor(c, requires_grad=True) for c in (x + 0.4, y - 0.2))
     heights = field.tensor(tx).requires_grad_()
@@ -253,7 +251,7 @@ def test_bad_fields_are_refused_by_name(heights, spacing, message):
 
 def test_a_field_must_be_fixed_and_alone():
     good = terrain.slope(5.0).shape(name="hills")
-    with pytest.raises(ModelError, match="'hills'.*fixed to the world"):
+    with pytest.raises(ModelError, match=r"'hills'.*fixed to the world"):
         one_body(replace(good, link=0))
     with pytest.raises(ModelError, match="2 shapes are fields"):
         one_body(good, replace(good, name="more"))

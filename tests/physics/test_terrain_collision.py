@@ -43,7 +43,7 @@ def test_a_sphere_has_the_distance_that_coal_finds():
     for a, b, c in corners:
         mesh.addTriangle(a, b, c)
     mesh.endModel()
-    normal, gap, found = first_contacts(scene, reach=0.05)
+    _, gap, found = first_contacts(scene, reach=0.05)
     seen = 0
     for i in np.flatnonzero(found & (gap > 1e-3)):  # apart: in contact coal returns depths, by other rules
         result = coal.DistanceResult()
@@ -74,7 +74,7 @@ def test_a_ball_in_a_corner_of_a_stair_touches_tread_and_riser(blocks):
     heights[3:] = 0.2
     foot = -0.05 if not blocks else 0.0  # the riser is one cell wide, or a wall
     scene = FieldScene("sphere", blocks, heights, (0.1, 0.1), [[foot - 0.018, 0.013, 0.029]], EYE, [0.03, 0, 0])
-    _, feature, p, n, z = scene.contacts()
+    _, _, _, n, z = scene.contacts()
     assert len(z) == 2
     riser = np.array([-1.0, 0, 0]) if blocks else np.array([-0.2, 0, 0.1]) / np.hypot(0.1, 0.2)
     expected = {False: [[0, 0, 1], riser], True: [[0, 0, 1], riser]}[blocks]
@@ -155,7 +155,7 @@ def test_there_is_nothing_beside_a_field():
     heights = np.zeros((5, 5))
     place = [[0.2 + 0.051, 0, 0.0], [0.3, 0, -1.0], [0.2 + 0.03, 0, -0.01], [0.2 + 0.03, 0.0, 0.035], [0.0, 0, -3.0]]
     scene = FieldScene("sphere", False, heights, (0.1, 0.1), place, EYE, [0.05, 0, 0])
-    rows, feature, _, n, z = scene.contacts()
+    rows, _, _, n, z = scene.contacts()
     assert list(rows) == [3, 4]  # above the border edge; and below the field, where all is ground
     np.testing.assert_allclose(n[0], np.array([0.03, 0, 0.035]) / np.hypot(0.03, 0.035), atol=1e-12)
     np.testing.assert_allclose(z, [np.hypot(0.03, 0.035) - 0.05, -3.05], atol=1e-12)

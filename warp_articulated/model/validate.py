@@ -12,7 +12,20 @@ from collections.abc import Iterable, Mapping, Sequence, Set
 import numpy as np
 
 from ..geometry.rotations import IDENTITY, quat_multiply, quat_to_matrix, unit_quat
-from .description import FIELDS, NQ, WORLD, Body, Drive, DriveType, Frame, JointType, Model, ModelError, Shape, ShapeType
+from .description import (
+    FIELDS,
+    NQ,
+    WORLD,
+    Body,
+    Drive,
+    DriveType,
+    Frame,
+    JointType,
+    Model,
+    ModelError,
+    Shape,
+    ShapeType,
+)
 
 # Real files are rounded to a few digits: a thousandth of the largest moment is accepted without a note.
 TRIANGLE_TOLERANCE = 1e-3

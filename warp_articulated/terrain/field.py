@@ -20,8 +20,8 @@ from .lookup import height_at
 class Field:
     """Ground with heights.
 
-    heights[i, j] belongs to x = (i - (rows - 1) / 2) spacing[0], y = (j - (columns - 1) / 2) spacing[1] from `pos`: to a
-    node between triangles or, of blocks, to the middle of a column with a flat top.
+    heights[i, j] is at x = (i - (rows - 1) / 2) spacing[0], y = (j - (columns - 1) / 2) spacing[1] from `pos`: a node
+    between triangles or, of blocks, a column with a flat top.
     """
 
     heights: np.ndarray  # (rows, columns) m

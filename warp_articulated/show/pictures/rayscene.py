@@ -19,7 +19,16 @@ from ...device.messages import compiling, start_warp
 from ...geometry.kinematics import batch_link_poses
 from ...geometry.rotations import rotate, unit_quat
 from ...model import FIELDS, Model, Shape, ShapeType
-from ..layout import Camera, environment_offsets, field_mesh, hull_of, is_ground, is_visible, shape_color, srgb_to_linear
+from ..layout import (
+    Camera,
+    environment_offsets,
+    field_mesh,
+    hull_of,
+    is_ground,
+    is_visible,
+    shape_color,
+    srgb_to_linear,
+)
 from . import raycast, rayshapes
 
 SUN = np.array([-0.35, -0.55, 0.95])

@@ -1,6 +1,7 @@
 """Device code of the ray caster: the scene, and where a ray meets its shapes.
 
-Fields apart, shapes are convex, so a ray meets one in an interval, and only the entry matters: light never starts inside.
+All shapes but fields are convex, so a ray meets one in an interval, and only the entry matters: light never starts
+inside.
 Copy k of shape s, the one of environment k, has the number k * shapes + s.
 """
 

@@ -6,7 +6,7 @@ from itertools import combinations, product
 
 from pxr import Gf, Usd, UsdGeom, UsdPhysics, UsdShade
 
-from ...model import WORLD, Model, Shape, ShapeType
+from ...model import FIELDS, WORLD, Model, Shape, ShapeType
 from .scene import ground_paths
 
 MATERIALS = "/World/materials"
