@@ -137,6 +137,8 @@ def make_arguments(real):
         vertex_start: wp.array(dtype=int)  # [shape]: hull corners of a mesh
         vertex_count: wp.array(dtype=int)
         vertices: wp.array(dtype=vec3)
+        field_dx: real  # spacing of the height field or block field
+        field_dy: real
         dt: real
         iterations: int
         tolerance: real  # PGS stops when no impulse changes by more than this,

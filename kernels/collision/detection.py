@@ -6,6 +6,7 @@ from ..types import ASIDE, ROW, SURE, exports, stage
 from .frames import make_frames
 from .pairs import BOX, MESH, MESH_PLANE, PLANE, make_choice
 from .pose import make_pose
+from .terrain import FIELD_TYPE, field_kinds, make_terrain
 
 BOX_TYPE = wp.constant(int(BOX))
 PLANE_TYPE = wp.constant(int(PLANE))
@@ -16,7 +17,9 @@ MAX_REACH = 0.5  # m; an absent candidate has a gap of 1
 
 def make_detection(t, spatial, gaps, kinematics):
     real, vec3, Env, EnvBar, Contact, ContactBar = t.real, t.vec3, t.Env, t.EnvBar, t.Contact, t.ContactBar
-    g, frames, choice = make_pose(real), make_frames(t), make_choice(real, t.sizes.kinds)
+    fields = field_kinds(t.sizes)
+    g, frames = make_pose(real), make_frames(t)
+    choice = make_choice(real, tuple(kind for kind in t.sizes.kinds if kind not in fields))
     Pose, PoseBar, PointBar = g.Pose, g.PoseBar, g.PointBar
     meshes = (MESH, PLANE) in t.sizes.kinds
     interrupts = t.sizes.impacts > 0
@@ -34,7 +37,11 @@ def make_detection(t, spatial, gaps, kinematics):
     def centre(e: wp.ref[Env], shape: int):
         """Relative to the origin of the shape's own tree."""
         i = e.model.shape_link[shape]
-        return e.links[i].r + e.links[i].R @ e.params.shape_pos[e.index, shape]
+        x = e.links[i].r + e.links[i].R @ e.params.shape_pos[e.index, shape]
+        if wp.static(len(fields) > 0):
+            if e.model.shape_type[shape] >= FIELD_TYPE:
+                x -= e.params.terrain_origin[e.index]
+        return x
 
     @wp.func
     def tree_shift(e: wp.ref[Env], la: int, lb: int):
@@ -85,11 +92,16 @@ def make_detection(t, spatial, gaps, kinematics):
             gap = wp.min(e.h * (speed + e.model.restitution_threshold), real(MAX_REACH))
         return gap
 
+    terrain = make_terrain(t, shape_radius, reach) if fields else None
+
     @wp.func
     def apart(e: wp.ref[Env], a: int, b: int, xa: vec3, xb: vec3, nb: vec3):
         """True if the bounding spheres, or a bounding sphere and a plane, do not meet."""
         d = xa - xb
         r = shape_radius(e, a) + reach(e, a, b)
+        if wp.static(len(fields) > 0):
+            if e.model.shape_type[b] >= FIELD_TYPE:
+                return bool(False)  # only cells near the shape are looked at
         if e.model.shape_type[b] == PLANE_TYPE:
             return wp.dot(d, nb) > r
         r += shape_radius(e, b)
@@ -156,8 +168,11 @@ def make_detection(t, spatial, gaps, kinematics):
         contact.s = t2
 
     @wp.func
-    def candidates(e: wp.ref[Env], pair: int):
+    def candidates(e: wp.ref[Env], pair: int, pose_a: Pose, pose_b: Pose):
         """How many points a pair can make."""
+        if wp.static(len(fields) > 0):
+            if terrain.is_field(e, pair):
+                return terrain.candidates(e, pair, pose_a, pose_b)
         count = choice.candidates(e.model.pair_kind[pair])
         if wp.static(meshes):
             if e.model.pair_kind[pair] == MESH_PLANE:
@@ -173,6 +188,17 @@ def make_detection(t, spatial, gaps, kinematics):
         return size
 
     @wp.func
+    def point(e: wp.ref[Env], pair: int, feature: int, pose_a: Pose, pose_b: Pose):
+        """Point, normal and gap of a contact that a feature names."""
+        if wp.static(len(fields) > 0):
+            if terrain.is_field(e, pair):
+                p, n, z = vec3(), vec3(), real(1.0)
+                if feature >= 0:
+                    p, n, z = terrain.point(e, pair, feature, pose_a, pose_b)
+                return p, n, z
+        return choice.point(e.model.pair_kind[pair], feature, pose_a, pose_b)
+
+    @wp.func
     def list_marks(e: wp.ref[Env]):
         """Contacts of the impact, or of the one before: rows wherever their features are now. Returns their number."""
         count = int(0)
@@ -184,7 +210,7 @@ def make_detection(t, spatial, gaps, kinematics):
                 xa, xb, shift = centres(e, e.model.pair_a[pair], b)
                 pose_a = place(e, e.model.pair_a[pair], xa)
                 pose_a.size = corner(e, pair, feature, pose_a.size)
-                p, n, z = choice.point(e.model.pair_kind[pair], feature, pose_a, place(e, b, xb))
+                p, n, z = point(e, pair, feature, pose_a, place(e, b, xb))
                 e.contacts[count].p = p
                 e.contacts[count].shift = -shift
                 e.contacts[count].n = n
@@ -198,7 +224,7 @@ def make_detection(t, spatial, gaps, kinematics):
     def detect(e: wp.ref[Env]):
         """List the contacts with a negative gap, and count those beyond the list's capacity.
 
-        When the list is full the deepest are kept; of a mesh, at most the deepest 8. In steps that impacts may
+        When the list is full the deepest are kept; of a pair, at most the deepest 8. In steps that impacts may
         interrupt, the list also has gaps that may close, and e.roles says what is a row (see role_of).
         """
         count = int(0)
@@ -217,13 +243,17 @@ def make_detection(t, spatial, gaps, kinematics):
                 pose_b = place(e, b, xb)
                 mode = choice.mode(kind, pose_a, pose_b)
                 first = count
-                points = candidates(e, k)
+                following = int(-1)
+                points = candidates(e, k, pose_a, pose_b)
                 if mode < 0:
                     points = 0
                 for c in range(points):
                     feature = 16 * mode + c
+                    if wp.static(len(fields) > 0):
+                        if terrain.is_field(e, k):
+                            feature, following = terrain.feature(e, k, c, following, pose_a, pose_b)
                     pose_a.size = corner(e, k, feature, pose_a.size)
-                    p, n, z = choice.point(kind, feature, pose_a, pose_b)
+                    p, n, z = point(e, k, feature, pose_a, pose_b)
                     role = role_of(e, k, p, shift, n, z)
                     if wp.static(interrupts):
                         if role >= 0 and gaps.marked(e, k, feature):
@@ -266,10 +296,14 @@ def make_detection(t, spatial, gaps, kinematics):
             pose_b = place(e, b, xb)
             mode = choice.mode(kind, pose_a, pose_b)
             if mode >= 0:
-                for c in range(candidates(e, k)):
+                following = int(-1)
+                for c in range(candidates(e, k, pose_a, pose_b)):
                     feature = 16 * mode + c
+                    if wp.static(len(fields) > 0):
+                        if terrain.is_field(e, k):
+                            feature, following = terrain.feature(e, k, c, following, pose_a, pose_b)
                     pose_a.size = corner(e, k, feature, pose_a.size)
-                    _p, _n, z = choice.point(kind, feature, pose_a, pose_b)
+                    _p, _n, z = point(e, k, feature, pose_a, pose_b)
                     gap = wp.where(wp.abs(z) < gap, wp.abs(z), gap)
         return gap
 
@@ -286,6 +320,17 @@ def make_detection(t, spatial, gaps, kinematics):
             e_bar.params.shape_pos[e.index, shape] = e_bar.params.shape_pos[e.index, shape] + bar.x @ e.links[i].R
             e_bar.params.shape_size[e.index, shape] = e_bar.params.shape_size[e.index, shape] + bar.size
 
+    @wp.func
+    def adjoint(
+        e: wp.ref[Env], e_bar: wp.ref[EnvBar], contact: wp.ref[Contact], pose_a: Pose, pose_b: Pose, bar: PointBar
+    ):
+        """Of `point`; returns the adjoints of both poses."""
+        if wp.static(len(fields) > 0):
+            if terrain.is_field(e, contact.pair):
+                A, B = terrain.adjoint(e, e_bar, contact, pose_a, pose_b, bar)
+                return A, B
+        return choice.adjoint(e.model.pair_kind[contact.pair], contact.feature, pose_a, pose_b, bar)
+
     @stage
     def contact_adjoint(
         e: wp.ref[Env], e_bar: wp.ref[EnvBar], contact: wp.ref[Contact], contact_bar: wp.ref[ContactBar]
@@ -301,7 +346,7 @@ def make_detection(t, spatial, gaps, kinematics):
         bar.p = contact_bar.p
         bar.n = contact_bar.n
         bar.z = contact_bar.z
-        A, B = choice.adjoint(kind, contact.feature, pose_a, place(e, b, xb), bar)
+        A, B = adjoint(e, e_bar, contact, pose_a, place(e, b, xb), bar)
         if wp.static(meshes):
             if kind == MESH_PLANE:
                 A.size = vec3()  # corners are not parameters

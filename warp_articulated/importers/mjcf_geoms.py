@@ -40,6 +40,7 @@ def read_shapes(source: Source, *, meshes: bool) -> tuple[list[Shape], dict[int,
     for g in range(m.ngeom):
         kind, mesh = int(m.geom_type[g]), int(m.geom_dataid[g])
         size, vertices, faces = np.zeros(3), None, None
+        heights, spacing = None, None
         if kind in PRIMITIVES:
             shape_type, used = PRIMITIVES[kind]
             size[:used] = m.geom_size[g, :used]
@@ -52,10 +53,12 @@ def read_shapes(source: Source, *, meshes: bool) -> tuple[list[Shape], dict[int,
             if hull is None:
                 continue
             shape_type, (vertices, faces) = ShapeType.MESH, hull
+        elif kind == HFIELD and _is_terrain(source, g):
+            shape_type, (heights, spacing) = ShapeType.HEIGHTFIELD, _heights(source, mesh)
         else:
             source.differences.append(
-                f"Geom {source.geom_names[g]!r} is a height field or signed distance field, which is not supported "
-                "and left out: the simulation will differ."
+                f"Geom {source.geom_names[g]!r} is a signed distance field, or a height field that moves or is not the "
+                "first one, which is not supported and left out: the simulation will differ."
             )
             continue
         index[g] = len(shapes)
@@ -75,6 +78,8 @@ def read_shapes(source: Source, *, meshes: bool) -> tuple[list[Shape], dict[int,
                 collide=g in colliding,
                 vertices=vertices,
                 faces=faces,
+                heights=heights,
+                spacing=spacing,
             )
         )
     if not meshes and np.any(m.geom_type == MESH):
@@ -82,6 +87,22 @@ def read_shapes(source: Source, *, meshes: bool) -> tuple[list[Shape], dict[int,
     if np.any(m.geom_type == ELLIPSOID):
         source.notes.append("Ellipsoids are replaced by convex meshes of 42 corners on their surface.")
     return shapes, index
+
+
+def _is_terrain(source: Source, geom: int) -> bool:
+    """A model can have one field, fixed to the world."""
+    m = source.m
+    fields = [g for g in np.flatnonzero(m.geom_type == HFIELD) if source.placements[m.geom_bodyid[g]].link == WORLD]
+    return geom == min(fields, default=-1)
+
+
+def _heights(source: Source, field: int) -> tuple[np.ndarray, tuple[float, float]]:
+    """Heights with x along the rows, and their spacing. MuJoCo's rows run along y."""
+    m = source.m
+    rows, columns, start = int(m.hfield_nrow[field]), int(m.hfield_ncol[field]), int(m.hfield_adr[field])
+    half_x, half_y, top, _ = m.hfield_size[field].tolist()
+    data = np.asarray(m.hfield_data[start : start + rows * columns], float).reshape(rows, columns)
+    return top * data.T, (2.0 * half_x / (columns - 1), 2.0 * half_y / (rows - 1))
 
 
 def _colliding(source: Source) -> set[int]:

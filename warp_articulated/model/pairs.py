@@ -10,15 +10,21 @@ import numpy as np
 from .description import WORLD, Body, Shape, ShapeType
 
 # Largest number of contact points of a pair of shape types; kernels/collision/pairs.py has their geometry. Pairs that
-# are not listed are not supported. The lower type is first; PLANE is the highest.
+# are not listed are not supported. The lower type is first.
 SPHERE, CAPSULE, BOX = ShapeType.SPHERE, ShapeType.CAPSULE, ShapeType.BOX
 CYLINDER, MESH, PLANE = ShapeType.CYLINDER, ShapeType.MESH, ShapeType.PLANE
+HEIGHTFIELD, BLOCKFIELD = ShapeType.HEIGHTFIELD, ShapeType.BLOCKFIELD
 SLOTS = {
     (SPHERE, PLANE): 1, (CAPSULE, PLANE): 2, (BOX, PLANE): 8, (CYLINDER, PLANE): 5, (MESH, PLANE): 8,
     (SPHERE, SPHERE): 1, (SPHERE, CAPSULE): 1, (SPHERE, BOX): 1,
     (CAPSULE, CAPSULE): 2, (CAPSULE, BOX): 2,
     (BOX, BOX): 8,
 }  # fmt: skip
+FIELD_SLOTS = {  # the same for fields, whose pairs are found by kernels/collision/field.py
+    (shape, field): slots
+    for field in (HEIGHTFIELD, BLOCKFIELD)
+    for shape, slots in ((SPHERE, 2), (CAPSULE, 6), (BOX, 8), (CYLINDER, 5), (MESH, 8))
+}
 
 
 @dataclass(frozen=True)
@@ -112,9 +118,9 @@ def order_pairs(shapes: Sequence[Shape], pairs: PairTable, notes: list[str]) -> 
     one, two = np.where(swap, two, one), np.where(swap, one, two)
     low, high = types[one], types[two]
     supported = np.zeros((len(ShapeType), len(ShapeType)), bool)
-    supported[tuple(np.array(list(SLOTS)).T)] = True
+    supported[tuple(np.array([*SLOTS, *FIELD_SLOTS]).T)] = True
     kept = supported[low, high]
-    dropped = (low * len(ShapeType) + high)[~kept & (low != PLANE)]
+    dropped = (low * len(ShapeType) + high)[~kept & (low < PLANE)]
     kinds, first, counts = np.unique(dropped, return_index=True, return_counts=True)
     for k in np.argsort(first):  # in the order in which they were found
         pair = " with ".join(ShapeType(kind).name.lower() for kind in divmod(int(kinds[k]), len(ShapeType)))
