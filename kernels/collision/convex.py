@@ -138,21 +138,20 @@ def make_convex(real):
             slack = real(SLACK) * m.thickness(h, b)
             if a.faces > 0:
                 slack = wp.min(slack, real(SLACK) * m.thickness(h, a))
-            if edges < 0 or -gap >= real(PREFER) * depth - slack:
-                found = m.common_polygon(h, search.spots, faces, a, b)
-                found = m.keep_four(h, search.spots, found, search.features, faces, a, b)
-            if found == 0 and edges >= 0:
-                search.features[0] = edges
-                found = 1
-            turns = int(0)
-            while found == 0 and turns < 2:  # the faces have nothing in common: the other pairs of faces
-                if turns == 1:
-                    faces.ref = wp.where(faces.on_b, facing(h, a, -n), facing(h, b, n))
-                    faces.on_b = not faces.on_b
-                faces.inc = face_below(h, a, b, faces)
-                found = m.common_polygon(h, search.spots, faces, a, b)
-                found = m.keep_four(h, search.spots, found, search.features, faces, a, b)
-                turns += wp.where(a.faces > 0, 1, 2)
+            turn = wp.where(edges >= 0 and -gap < real(PREFER) * depth - slack, 1, 0)
+            while found == 0 and turn < 4:
+                if turn == 1 and edges >= 0:
+                    search.features[0] = edges
+                    found = 1
+                elif turn == 0 or turn == 2 or (turn == 3 and a.faces > 0):
+                    if turn == 3:  # the faces have nothing in common, so the other shape's is the reference
+                        faces.ref = wp.where(faces.on_b, facing(h, a, -n), facing(h, b, n))
+                        faces.on_b = not faces.on_b
+                    if turn > 1:
+                        faces.inc = face_below(h, a, b, faces)
+                    found = m.common_polygon(h, search.spots, faces, a, b)
+                    found = m.keep_four(h, search.spots, found, search.features, faces, a, b)
+                turn += 1
         return found, n, gap
 
     @wp.func
@@ -187,19 +186,13 @@ def make_convex(real):
         return found
 
     @wp.func
-    def far_end(h: wp.ref[Hulls], search: Search, a: Solid, b: Solid, face: int, reach: real):
-        """Where else a capsule is near the face that its nearest point is over: returns 2 with such a point, or 1."""
-        faces = Faces()
-        faces.on_b = True
-        faces.ref = face
-        faces.inc = 0
-        faces.reach = reach
+    def far_end(h: wp.ref[Hulls], search: Search, a: Solid, b: Solid, count: int):
+        """Where else a capsule is near the face below its nearest point: returns 2 with one of the spots, or 1."""
         p, _n, _z = m.point(h, search.features[0], a, b)
-        found = m.common_polygon(h, search.spots, faces, a, b)
         u = a.R[:, 2]
         most = real(SHORT) * a.scale[2]
         kept = int(1)
-        for k in range(found):
+        for k in range(count):
             away = wp.abs(wp.dot(u, search.spots[k].p + a.x - p))
             if away > most and search.spots[k].z > -a.radius:  # not below the whole of b
                 most = away
@@ -224,19 +217,18 @@ def make_convex(real):
                     b1 = other
                 elif other != b1:
                     c1 = other
-        face = facing(h, b, n)
+        faces = Faces()
+        faces.on_b = True
+        faces.ref = facing(h, b, n)
+        faces.inc = 0
+        faces.reach = reach
+        over_face = m.common_polygon(h, search.spots, faces, a, b)
         found = int(0)
-        turn = wp.cross(n, face_normal(h, b, face))
+        turn = wp.cross(n, face_normal(h, b, faces.ref))
         if c1 != b0 or wp.dot(turn, turn) < upright:
-            faces = Faces()
-            faces.on_b = True
-            faces.ref = face
-            faces.inc = 0
-            faces.reach = reach
-            found = m.common_polygon(h, search.spots, faces, a, b)
-            for k in range(wp.min(found, 2)):
+            found = wp.min(over_face, 2)
+            for k in range(found):
                 search.features[k] = search.spots[k].feature
-            found = wp.min(found, 2)
         if found == 0 and a.count == 2 and b0 != b1:
             found = lying_along(h, search, a, b, b0, b1)
         if found == 0:
@@ -248,7 +240,7 @@ def make_convex(real):
             search.features[0] = m.nearest_feature(a0, a1, b0, b1, positive)
             found = 1
             if a.count == 2:
-                found = far_end(h, search, a, b, face, reach)
+                found = far_end(h, search, a, b, over_face)
         return found
 
     @wp.func

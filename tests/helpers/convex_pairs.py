@@ -92,12 +92,22 @@ def kernels(real):
     return SimpleNamespace(forward=forward, adjoint=adjoint, c=c, t=t, vec3=vec3, mat33=mat33)
 
 
+KNOWN: dict = {}
+
+
+def hull_of(shape):
+    """The polytope of a shape, which takes some milliseconds to make."""
+    if id(shape) not in KNOWN:
+        KNOWN[id(shape)] = shape, polytope_of(shape)  # the shape itself, so that its id is not used again
+    return KNOWN[id(shape)][1]
+
+
 class ConvexPairs:
     """A batch of pairs of one kind; shapes: for each pair the two Shapes; data: xa, Ra, sa, xb, Rb, sb as numpy arrays."""
 
     def __init__(self, kind, shapes, data, real=wp.float64):
         self.types, self.shapes, self.data, self.real = KINDS[kind], shapes, data, real
-        self.kind = kind
+        self.kind, self._hulls = kind, None
 
     def __getitem__(self, index):
         shapes = [self.shapes[i] for i in np.arange(len(self.shapes))[index]]
@@ -107,13 +117,17 @@ class ConvexPairs:
         return ConvexPairs(self.kind, self.shapes, self.data, real)
 
     def _arguments(self):
+        if self._hulls is None:
+            self._hulls = self._tables()
+        return self._hulls, wp.vec2i(*map(int, self.types))
+
+    def _tables(self):
         k = kernels(self.real)
 
         def array(values, dtype):
             return wp.array(np.ascontiguousarray(values), dtype=dtype)
 
-        hulls = hulls_struct(k.t, [polytope_of(s) for pair in self.shapes for s in pair], array)
-        return hulls, wp.vec2i(*map(int, self.types))
+        return hulls_struct(k.t, [hull_of(s) for pair in self.shapes for s in pair], array)
 
     def _poses(self):
         k = kernels(self.real)
@@ -152,7 +166,9 @@ class ConvexPairs:
             data[place] = Rotation.from_rotvec(step * np.eye(3)[axis]).as_matrix() @ data[place]
         else:
             data[place][:, axis] += step
-        return ConvexPairs(self.kind, self.shapes, data, self.real)
+        moved = ConvexPairs(self.kind, self.shapes, data, self.real)
+        moved._hulls = self._hulls
+        return moved
 
     def vertices(self, i, which):
         """World vertices of a shape of pair i, without its radius."""
@@ -161,7 +177,7 @@ class ConvexPairs:
             ShapeType.SPHERE: np.zeros(3), ShapeType.CAPSULE: np.array([0, 0, s[1]]), ShapeType.BOX: s,
             ShapeType.CYLINDER: np.array([s[0], s[0], s[1]]), ShapeType.MESH: np.ones(3),
         }[shape.type]  # fmt: skip
-        return x + (polytope_of(shape).vertices * scale) @ R.T
+        return x + (hull_of(shape).vertices * scale) @ R.T
 
     def radius(self, i):
         return self.data[2][i, 0] if self.types[0] <= ShapeType.CAPSULE else 0.0
@@ -178,10 +194,11 @@ def box_hull(half):
     return np.array([[x, y, z] for x in (-1, 1) for y in (-1, 1) for z in (-1, 1)]) * half
 
 
-def shape_of(kind, rng, hull=None):
+def random_shape(kind, rng):
+    """A shape of a type; of meshes, half are boxes, whose faces can lie on each other."""
     vertices = None
     if kind == ShapeType.MESH:
-        vertices = random_hull(rng) if hull is None else hull
+        vertices = box_hull(rng.uniform(0.2, 0.6, 3)) if rng.random() < 0.5 else random_hull(rng)
     return Shape(kind, 0, np.zeros(3), name="random", vertices=vertices)
 
 
@@ -192,7 +209,7 @@ def random_convex_pairs(kind, count, seed, depth=(-3.0, -1.0), flat=0.0, real=wp
     """
     rng = np.random.default_rng(seed)
     types = KINDS[kind]
-    known = [[shape_of(t, rng) for _ in range(40)] for t in types]
+    known = [[random_shape(t, rng) for _ in range(40)] for t in types]
     shapes = [tuple(known[side][rng.integers(40)] for side in (0, 1)) for _ in range(count)]
     R = [Rotation.random(count, random_state=rng).as_matrix() for _ in "ab"]
     close = rng.random(count) < flat
