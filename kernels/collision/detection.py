@@ -2,12 +2,15 @@
 
 import warp as wp
 
+from ...model.pairs import CONVEX
 from ..types import ASIDE, ROW, SURE, exports, stage
+from .convex import make_convex
 from .frames import make_frames
-from .pairs import BOX, MESH, MESH_PLANE, PLANE, make_choice
+from .pairs import BOX, CYLINDER, MESH, MESH_PLANE, PLANE, make_choice
 from .pose import make_pose
 
 BOX_TYPE = wp.constant(int(BOX))
+CYLINDER_TYPE = wp.constant(int(CYLINDER))
 PLANE_TYPE = wp.constant(int(PLANE))
 
 
@@ -16,7 +19,9 @@ MAX_REACH = 0.5  # m; an absent candidate has a gap of 1
 
 def make_detection(t, spatial, gaps, kinematics):
     real, vec3, Env, EnvBar, Contact, ContactBar = t.real, t.vec3, t.Env, t.EnvBar, t.Contact, t.ContactBar
-    g, frames, choice = make_pose(real), make_frames(t), make_choice(real, t.sizes.kinds)
+    general = any(kind in CONVEX for kind in t.sizes.kinds)
+    g, frames, convex = make_pose(real), make_frames(t), make_convex(real)
+    choice = make_choice(real, [kind for kind in t.sizes.kinds if kind not in CONVEX])
     Pose, PoseBar, PointBar = g.Pose, g.PoseBar, g.PointBar
     meshes = (MESH, PLANE) in t.sizes.kinds
     interrupts = t.sizes.impacts > 0
@@ -173,6 +178,68 @@ def make_detection(t, spatial, gaps, kinematics):
         return size
 
     @wp.func
+    def is_general(e: wp.ref[Env], pair: int):
+        """True for the pairs of convex.py: those with a cylinder or a mesh, planes apart."""
+        kind = e.model.pair_kind[pair]
+        return kind % 8 >= CYLINDER_TYPE and kind % 8 < PLANE_TYPE
+
+    @wp.func
+    def solid(e: wp.ref[Env], shape: int, pose: Pose):
+        return convex.solid(e.model.hulls, shape, e.model.shape_type[shape], pose)
+
+    @wp.func
+    def search(e: wp.ref[Env], pair: int, pose_a: Pose, pose_b: Pose, reach: real):
+        """The mode of a pair and how many points it may have; those of a general pair are in search_memory."""
+        if wp.static(general):
+            if is_general(e, pair):
+                a = solid(e, e.model.pair_a[pair], pose_a)
+                b = solid(e, e.model.pair_b[pair], pose_b)
+                points, _n, _gap = convex.search_pair(e.model.hulls, t.search_memory(e), a, b, reach)
+                return 0, points
+        mode = choice.mode(e.model.pair_kind[pair], pose_a, pose_b)
+        return mode, wp.where(mode < 0, 0, candidates(e, pair))
+
+    @wp.func
+    def feature_of(e: wp.ref[Env], pair: int, mode: int, c: int):
+        """Names point c that `search` has found."""
+        feature = 16 * mode + c
+        if wp.static(general):
+            if is_general(e, pair):
+                feature = t.search_memory(e).features[c]
+        return feature
+
+    @wp.func
+    def point(e: wp.ref[Env], pair: int, feature: int, pose_a: Pose, pose_b: Pose):
+        """p, n and z that a feature names."""
+        if wp.static(general):
+            if is_general(e, pair):
+                a = solid(e, e.model.pair_a[pair], pose_a)
+                b = solid(e, e.model.pair_b[pair], pose_b)
+                p, n, z = convex.point(e.model.hulls, feature, a, b)
+                return p, n, z
+        pose_a.size = corner(e, pair, feature, pose_a.size)
+        p, n, z = choice.point(e.model.pair_kind[pair], feature, pose_a, pose_b)
+        return p, n, z
+
+    @wp.func
+    def point_adjoint(e: wp.ref[Env], pair: int, feature: int, pose_a: Pose, pose_b: Pose, bar: PointBar):
+        """The adjoints of both poses."""
+        if wp.static(general):
+            if is_general(e, pair):
+                a = solid(e, e.model.pair_a[pair], pose_a)
+                b = solid(e, e.model.pair_b[pair], pose_b)
+                bar_a, bar_b = convex.adjoint(e.model.hulls, feature, a, b, bar)
+                size_a = convex.size_bar(e.model.shape_type[e.model.pair_a[pair]], bar_a)
+                size_b = convex.size_bar(e.model.shape_type[e.model.pair_b[pair]], bar_b)
+                return g.pose_bar(bar_a.x, bar_a.phi, size_a), g.pose_bar(bar_b.x, bar_b.phi, size_b)
+        pose_a.size = corner(e, pair, feature, pose_a.size)
+        A, B = choice.adjoint(e.model.pair_kind[pair], feature, pose_a, pose_b, bar)
+        if wp.static(meshes):
+            if e.model.pair_kind[pair] == MESH_PLANE:
+                A.size = vec3()  # corners are not parameters
+        return A, B
+
+    @wp.func
     def list_marks(e: wp.ref[Env]):
         """Contacts of the impact, or of the one before: rows wherever their features are now. Returns their number."""
         count = int(0)
@@ -182,9 +249,7 @@ def make_detection(t, spatial, gaps, kinematics):
             if pair >= 0:
                 b = e.model.pair_b[pair]
                 xa, xb, shift = centres(e, e.model.pair_a[pair], b)
-                pose_a = place(e, e.model.pair_a[pair], xa)
-                pose_a.size = corner(e, pair, feature, pose_a.size)
-                p, n, z = choice.point(e.model.pair_kind[pair], feature, pose_a, place(e, b, xb))
+                p, n, z = point(e, pair, feature, place(e, e.model.pair_a[pair], xa), place(e, b, xb))
                 e.contacts[count].p = p
                 e.contacts[count].shift = -shift
                 e.contacts[count].n = n
@@ -212,18 +277,13 @@ def make_detection(t, spatial, gaps, kinematics):
             lb = e.model.shape_link[b]
             xa, xb, shift = centres(e, a, b)
             if not apart(e, a, b, xa, xb, e.links[lb].R @ e.model.shape_normal[b]):
-                kind = e.model.pair_kind[k]
                 pose_a = place(e, a, xa)
                 pose_b = place(e, b, xb)
-                mode = choice.mode(kind, pose_a, pose_b)
+                mode, points = search(e, k, pose_a, pose_b, reach(e, a, b))
                 first = count
-                points = candidates(e, k)
-                if mode < 0:
-                    points = 0
                 for c in range(points):
-                    feature = 16 * mode + c
-                    pose_a.size = corner(e, k, feature, pose_a.size)
-                    p, n, z = choice.point(kind, feature, pose_a, pose_b)
+                    feature = feature_of(e, k, mode, c)
+                    p, n, z = point(e, k, feature, pose_a, pose_b)
                     role = role_of(e, k, p, shift, n, z)
                     if wp.static(interrupts):
                         if role >= 0 and gaps.marked(e, k, feature):
@@ -260,17 +320,13 @@ def make_detection(t, spatial, gaps, kinematics):
         for k in range(e.model.num_pairs):
             a = e.model.pair_a[k]
             b = e.model.pair_b[k]
-            kind = e.model.pair_kind[k]
             xa, xb, _shift = centres(e, a, b)
             pose_a = place(e, a, xa)
             pose_b = place(e, b, xb)
-            mode = choice.mode(kind, pose_a, pose_b)
-            if mode >= 0:
-                for c in range(candidates(e, k)):
-                    feature = 16 * mode + c
-                    pose_a.size = corner(e, k, feature, pose_a.size)
-                    _p, _n, z = choice.point(kind, feature, pose_a, pose_b)
-                    gap = wp.where(wp.abs(z) < gap, wp.abs(z), gap)
+            mode, points = search(e, k, pose_a, pose_b, real(MAX_REACH))
+            for c in range(points):
+                _p, _n, z = point(e, k, feature_of(e, k, mode, c), pose_a, pose_b)
+                gap = wp.where(wp.abs(z) < gap, wp.abs(z), gap)
         return gap
 
     @wp.func
@@ -291,20 +347,14 @@ def make_detection(t, spatial, gaps, kinematics):
         e: wp.ref[Env], e_bar: wp.ref[EnvBar], contact: wp.ref[Contact], contact_bar: wp.ref[ContactBar]
     ):
         """Point, normal and gap of a contact, to the two shapes that make it."""
-        kind = e.model.pair_kind[contact.pair]
         a = e.model.pair_a[contact.pair]
         b = e.model.pair_b[contact.pair]
         xa, xb, _shift = centres(e, a, b)
-        pose_a = place(e, a, xa)
-        pose_a.size = corner(e, contact.pair, contact.feature, pose_a.size)
         bar = PointBar()
         bar.p = contact_bar.p
         bar.n = contact_bar.n
         bar.z = contact_bar.z
-        A, B = choice.adjoint(kind, contact.feature, pose_a, place(e, b, xb), bar)
-        if wp.static(meshes):
-            if kind == MESH_PLANE:
-                A.size = vec3()  # corners are not parameters
+        A, B = point_adjoint(e, contact.pair, contact.feature, place(e, a, xa), place(e, b, xb), bar)
         pose_adjoint(e, e_bar, a, A)
         pose_adjoint(e, e_bar, b, B)
 
