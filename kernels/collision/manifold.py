@@ -13,6 +13,7 @@ from .features import CORNER, CROSSING, VERTEX, make_features
 
 SPOTS = 64  # corners of a polygon that are looked at
 DEEPER = 1.0e-3  # of the thickness: a point is deepest only if it is deeper by this, or rounding would choose
+CLEARLY = 1.001  # a point is farther only if it is by this factor: corners of regular polygons are equally far
 
 
 @cache
@@ -173,7 +174,7 @@ def make_manifold(real):
         most = real(0.0)
         for k in range(count):
             d = spots[k].p - spots[one].p
-            if wp.dot(d, d) > most:
+            if wp.dot(d, d) > real(CLEARLY) * most:
                 most = wp.dot(d, d)
                 two = k
         across = wp.cross(n, spots[two].p - spots[one].p)
@@ -183,10 +184,10 @@ def make_manifold(real):
         left = -right
         for k in range(count):
             side = wp.dot(across, spots[k].p - spots[one].p)
-            if side > right:
+            if side > real(CLEARLY) * right:
                 right = side
                 three = k
-            if side < left:
+            if side < real(CLEARLY) * left:
                 left = side
                 four = k
         features[0] = spots[one].feature

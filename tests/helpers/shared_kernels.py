@@ -13,10 +13,10 @@ from warp_articulated.kernels.types import Sizes
 
 from warp_articulated.device import engine, topology
 from warp_articulated.model import ShapeType
-from warp_articulated.model.pairs import SLOTS
+from warp_articulated.model.pairs import CONVEX, SLOTS
 
 GROUND = tuple((int(kind), int(ShapeType.PLANE)) for kind in (ShapeType.SPHERE, ShapeType.CAPSULE, ShapeType.BOX))
-ALL_KINDS = tuple(sorted((int(a), int(b)) for a, b in SLOTS))
+ALL_KINDS = tuple(sorted((int(a), int(b)) for a, b in SLOTS if (a, b) not in CONVEX))
 CLASSES = (
     # robots on the ground: Laikago with and without its other shapes, Ant, Hopper, and everything smaller
     Sizes(links=16, dofs=24, depth=8, contacts=32, joint_rows=24, sides=1, kinds=GROUND),
