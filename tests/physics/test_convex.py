@@ -41,7 +41,7 @@ def coal_distance(pairs, i):
         x, R, size = (column[i] for column in pairs.data[3 * side : 3 * side + 3])
         placed += [coal_shape(pairs.shapes[i][side], size), coal.Transform3s(R, x)]
     request, result = coal.DistanceRequest(), coal.DistanceResult()
-    request.enable_nearest_points = request.enable_signed_distance = True
+    request.enable_signed_distance = True
     request.gjk_tolerance = request.epa_tolerance = 1e-9
     request.gjk_max_iterations, request.epa_max_iterations = 200, 500
     distance = coal.distance(*placed, request, result)
