@@ -71,9 +71,7 @@ def tied_model(seed=0, loops=True, tendons=True):
             Drive("", DriveType.TORQUE, gear=1.2, effort=1.0, tendon="wire", name="tug"),
         ]
     ties = [loop("arms", "rod", "hand"), loop("hold", "box", "foot", weld=True), loop("peg", "tip", None)]
-    return assemble(
-        "tied", bodies, shapes, drives, pairs=pairs, loops=ties if loops else (), couplings=couplings
-    )
+    return assemble("tied", bodies, shapes, drives, pairs=pairs, loops=ties if loops else (), couplings=couplings)
 
 
 def tied_states(sim, seed=0):

@@ -29,9 +29,8 @@ def read_drives(source: Source, tendons: Mapping[int, Coupling]) -> tuple[list[D
         if reason:
             source.differences.append(
                 f"Actuator {actuator_name(source, a)!r} is left out, because {reason}; accepted are motor, position, "
-                "velocity and general actuators (fixed gain, affine bias, no activation) on a hinge or slide joint or a "
-                "fixed tendon: "
-                "the simulation will differ."
+                "velocity and general actuators (fixed gain, affine bias, no activation) on a hinge or slide joint "
+                "or a fixed tendon: the simulation will differ."
             )
             continue
         drives.append(_drive(source, a, tendons))
@@ -89,7 +88,9 @@ def _unsupported(source: Source, a: int, tendons: Mapping[int, Coupling]) -> str
 
 
 def _drive(source: Source, a: int, tendons: Mapping[int, Coupling]) -> Drive:
-    """MuJoCo's force on a joint, or on a tendon with its length for q, is g (gain u + b1 g q + b2 g qd), with g the gear and g q the actuator's length."""
+    """MuJoCo's force is g (gain u + b1 g q + b2 g qd), with g the gear, g q the actuator's length and q the joint's
+    position or the tendon's length.
+    """
     m = source.m
     at, on_joint = int(m.actuator_trnid[a, 0]), _on_joint(source, a)
     g, gain = float(m.actuator_gear[a, 0]), float(m.actuator_gainprm[a, 0])
