@@ -14,14 +14,14 @@ TRN_JOINT, TRN_JOINT_IN_PARENT = 0, 1  # mujoco.mjtTrn
 
 
 def read_drives(source: Source) -> tuple[list[Drive], list[int]]:
-    """One drive per actuator on a hinge or slide joint; any other actuator is left out, with a note.
+    """One drive per actuator on a hinge or slide joint, in the file's order; any other is left out, with a note.
 
     Also returns where the control of each drive is in MuJoCo's ctrl.
     """
     m = source.m
     if source.disabled("ACTUATION"):
         return [], []
-    drives, joints, controls = [], [], []
+    drives, controls = [], []
     for a in range(getattr(m, "nactuator", m.nu)):
         reason = _unsupported(source, a)
         if reason:
@@ -32,10 +32,7 @@ def read_drives(source: Source) -> tuple[list[Drive], list[int]]:
             )
             continue
         drives.append(_drive(source, a))
-        joints.append(int(m.actuator_trnid[a, 0]))
         controls.append(_control(source, a))
-    if joints != sorted(joints):
-        source.notes.append("Actuators are in the order of their joints, which is not the order of the file.")
     # two actuators without a name on one joint would both have the joint's
     names = unique([drive.name for drive in drives])
     return [replace(drive, name=name) for drive, name in zip(drives, names, strict=True)], controls

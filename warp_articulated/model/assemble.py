@@ -54,7 +54,8 @@ def assemble(
         pair of shapes on different, not adjacent links, with geometric means of friction and larger restitution.
     inside_limits: move a default position that is outside its joint's limits to the nearer one, with a note.
     frames: merged bodies and sites; links are frames without being listed.
-    keyframes: by name; their u is in the order of `drives`.
+    drives: their order is that of u.
+    keyframes: by name.
     """
     if not bodies:
         raise ModelError(f"{name}: there is no moving link, so there is nothing to simulate.")
@@ -80,8 +81,6 @@ def assemble(
         _check_drive(name, drive, bodies, link_of)
     check_drives(name, drives)
     check_shapes(name, shapes, len(bodies))
-    drive_order = sorted(range(len(drives)), key=lambda k: joint_of_link[link_of[drives[k].joint]])
-    drives = [drives[k] for k in drive_order]
     driven = [link_of[drive.joint] for drive in drives]
     u0 = np.array([_default_control(drive, q0[q_start[i]]) for drive, i in zip(drives, driven)])
     bounds = np.array([d.control_range for d in drives]).reshape(-1, 2).T
@@ -130,7 +129,7 @@ def assemble(
         key_names=tuple(keys),
         key_q=frozen([key.q for key in keys.values()]).reshape(len(keys), len(q0)),
         key_qd=frozen([key.qd for key in keys.values()]).reshape(len(keys), sum(counts)),
-        key_u=frozen([np.asarray(key.u)[drive_order] for key in keys.values()]).reshape(len(keys), len(drives)),
+        key_u=frozen([key.u for key in keys.values()]).reshape(len(keys), len(drives)),
         **frame_arrays([b.name for b in bodies], [b.frame_pos for b in bodies], frames),
         merged=tuple(merged),
         notes=tuple(notes),
