@@ -9,6 +9,7 @@ from .core.actuation import make_actuation
 from .core.delassus import make_delassus
 from .core.dynamics import make_dynamics
 from .core.gaps import make_gaps
+from .core.gravcomp import make_gravcomp
 from .core.impacts import make_impacts
 from .core.integrate import make_integrate
 from .core.kinematics import make_kinematics
@@ -16,6 +17,7 @@ from .core.motion import make_motion
 from .core.pgs import make_pgs
 from .core.rows import make_rows
 from .core.spatial import make_spatial
+from .core.thrusts import make_thrusts
 from .core.wrenches import make_wrenches
 from .env import make_types
 from .types import Sizes, exports, stage
@@ -31,13 +33,15 @@ def make_step(real, sizes: Sizes):
     gaps = make_gaps(t, spatial)
     actuation = make_actuation(t, spatial, gaps)
     wrenches = make_wrenches(t, spatial)
-    dynamics = make_dynamics(t, spatial, wrenches)
+    gravcomp = make_gravcomp(t, spatial)
+    thrusts = make_thrusts(t, spatial)
+    dynamics = make_dynamics(t, spatial, wrenches, gravcomp, thrusts)
     detection = make_detection(t, spatial, gaps, kinematics)
     rows = make_rows(t, spatial, gaps, actuation, dynamics, detection)
     delassus = make_delassus(t, spatial, dynamics)
     pgs = make_pgs(t, spatial)
     integrate = make_integrate(t, kinematics)
-    motion = make_motion(t, spatial, integrate, wrenches)
+    motion = make_motion(t, spatial, integrate, wrenches, gravcomp)
     impacts = make_impacts(t, spatial, gaps, integrate, rows)
     interrupts = sizes.impacts > 0
 
@@ -72,6 +76,8 @@ def make_step(real, sizes: Sizes):
         delassus.delassus_adjoint(e, e_bar)
         rows.rows_adjoint(e, e_bar)
         actuation.actuation_adjoint(e, e_bar)
+        if wp.static(sizes.thrusts):
+            thrusts.push_adjoint(e, e_bar)
         motion.motion_adjoint(e, e_bar)
 
     @stage

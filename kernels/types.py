@@ -23,6 +23,7 @@ SPHERICAL = wp.constant(int(JointType.SPHERICAL))
 
 TORQUE = wp.constant(int(DriveType.TORQUE))
 VELOCITY = wp.constant(int(DriveType.VELOCITY))
+THRUST = wp.constant(-1)  # a drive that pushes a link, with the law of TORQUE (core/thrusts.py)
 
 LIMIT = wp.constant(0)  # kinds of JointRow
 DRIVE = wp.constant(1)
@@ -65,6 +66,8 @@ class Sizes:
     again: bool = False  # a step's adjoint is computed more than once, so it must not overwrite the step's memory
     impacts: int = 0  # that may interrupt a step (core/impacts.py); 0: none do
     wrenches: bool = False  # forces and torques of the caller act on the links
+    gravcomp: bool = False  # links may be relieved of their weight (core/gravcomp.py)
+    thrusts: bool = False  # some drives push links (core/thrusts.py)
 
     @property
     def rows(self) -> int:
@@ -112,6 +115,12 @@ def make_arguments(real):
         drive_dof: wp.array(dtype=int)
         drive_type: wp.array(dtype=int)
         gear: wp.array(dtype=real)
+        num_thrusts: int
+        thrust_drive: wp.array(dtype=int)  # [thrust], like the next ones
+        thrust_link: wp.array(dtype=int)
+        thrust_pos: wp.array(dtype=vec3)  # in the link's frame
+        thrust_force: wp.array(dtype=vec3)  # per unit of the drive's force, in the link's axes
+        thrust_torque: wp.array(dtype=vec3)
         num_pairs: int
         pair_kind: wp.array(dtype=int)  # collision/pairs.py: kind_of
         pair_a: wp.array(dtype=int)

@@ -13,7 +13,7 @@ At an impact no forces act, and the diagonal has armature only.
 
 import warp as wp
 
-from ..types import DRIVE, TORQUE, VELOCITY, exports, stage
+from ..types import DRIVE, THRUST, TORQUE, VELOCITY, exports, stage
 
 
 def make_actuation(t, s, limits):
@@ -129,6 +129,9 @@ def make_actuation(t, s, limits):
         for k in range(e.model.num_drives):
             j = e.model.drive_dof[k]
             limit = e.params.effort_limit[e.index, k]
+            if wp.static(t.sizes.thrusts):
+                if e.model.drive_type[k] == THRUST:
+                    continue
             if e.model.drive_type[k] == TORQUE:
                 e.dofs[j].u = e.dofs[j].u + clip(e.model.gear[k] * e.u[k], limit)
             else:
@@ -156,6 +159,9 @@ def make_actuation(t, s, limits):
             j = e.model.drive_dof[k]
             limit = e.params.effort_limit[e.index, k]
             force_bar = e_bar.dofs[j].s
+            if wp.static(t.sizes.thrusts):
+                if e.model.drive_type[k] == THRUST:
+                    continue
             if e.model.drive_type[k] == TORQUE:
                 force = e.model.gear[k] * e.u[k]
                 if wp.abs(force) < limit:

@@ -67,6 +67,7 @@ _ROWS = (
         "inertia", ("links", 3, 3), "kg m²", "bodies", "about the centre of mass, in the link's axes; symmetric",
         signed=True,
     ),
+    Parameter("gravcomp", ("links",), "1", "bodies", "share of a link's weight that a force holds", signed=True),
     Parameter(
         "joint_pos", ("links", 3), "m", "placements", "origin of the joint in the parent link's frame", signed=True
     ),

@@ -10,7 +10,7 @@ from functools import lru_cache
 import numpy as np
 
 from ..kernels.collision.pairs import kind_of
-from ..kernels.types import Sizes
+from ..kernels.types import THRUST, Sizes
 from ..model import NV, WORLD, DriveType, JointType, Model
 from ..model.pairs import SLOTS
 
@@ -76,8 +76,11 @@ def tables(model: Model) -> dict[str, np.ndarray | int]:
         "dof_link": dof_link,
         "dof_q": dof_q,
         "num_drives": model.nu,
-        "drive_dof": model.drive_dof,
-        "drive_type": model.drive_type,
+        "drive_dof": np.maximum(model.drive_dof, 0),
+        "drive_type": np.where(model.drive_dof < 0, int(THRUST), model.drive_type),
+        "num_thrusts": len(model.thrust_drive),
+        "thrust_drive": model.thrust_drive,
+        "thrust_link": model.thrust_link + 1,
         "num_pairs": len(model.pairs),
         "pair_kind": np.array(kinds, int),
         "pair_a": model.pairs[:, 0],
@@ -130,6 +133,8 @@ def sizes_of(model: Model, max_contacts: int, exact: bool = False) -> Sizes:
         joint_rows=joint_rows if exact else -(-joint_rows // 4) * 4,
         sides=sides,
         kinds=tuple(kinds),
+        gravcomp=bool(model.gravcomp.any()),
+        thrusts=len(model.thrust_drive) > 0,
     )
 
 

@@ -176,6 +176,7 @@ def read_bodies(source: Source) -> tuple[list[Body], list[tuple[str, str]]]:
     m = source.m
     links: list[Body] = []
     merged = []
+    held: dict[int, list[tuple[float, np.ndarray]]] = {}  # by link: the part of each body's mass that gravcomp holds
     source.placements.append(Placement(WORLD, np.eye(3), np.zeros(3)))
     for b in range(1, m.nbody):
         parent = source.placements[m.body_parentid[b]]
@@ -192,8 +193,25 @@ def read_bodies(source: Source) -> tuple[list[Body], list[tuple[str, str]]]:
         if here.link != WORLD:
             turn = here.rotation @ quat_to_matrix(xyzw(m.body_iquat[b]))
             inertia = turn @ np.diag(m.body_inertia[b]) @ turn.T
-            add_mass(links[here.link], m.body_mass[b], here.origin + here.rotation @ m.body_ipos[b], inertia)
+            com = here.origin + here.rotation @ m.body_ipos[b]
+            add_mass(links[here.link], m.body_mass[b], com, inertia)
+            held.setdefault(here.link, []).append((float(m.body_gravcomp[b] * m.body_mass[b]), com))
+    for i, parts in held.items():
+        _compensate(source, links[i], parts)
     return links, merged
+
+
+def _compensate(source: Source, link: Body, parts: list[tuple[float, np.ndarray]]) -> None:
+    """Gravity compensation of a link from (held mass, com) of its bodies."""
+    total = sum(mass for mass, _ in parts)
+    if link.mass > 0.0:
+        link.gravcomp = total / link.mass
+    moment = sum(mass * (com - link.com) for mass, com in parts)
+    if np.linalg.norm(moment) > 1e-9 * max(link.mass, 1e-9):
+        source.differences.append(
+            f"Bodies that are one link, {link.name!r}, have different gravcomp; the sum acts at their common centre of "
+            "mass: the simulation will differ."
+        )
 
 
 def read_frames(source: Source, links: list[Body]) -> list[Frame]:
@@ -314,8 +332,8 @@ def list_leftovers(source: Source) -> None:
         differ.append("Springs, dampers and limits of tendons are not supported: the simulation will differ.")
     if m.opt.density or m.opt.viscosity:
         differ.append("The fluid (density, viscosity, wind) is not supported: the simulation will differ.")
-    if np.any(m.body_gravcomp):
-        differ.append("Gravity compensation (gravcomp) is not supported: the simulation will differ.")
+    if np.any(m.jnt_actgravcomp & m.jnt_actfrclimited):
+        note.append("Gravity compensation does not count for actuatorfrcrange, as actgravcomp asks.")
     if m.nflex:
         differ.append(f"{m.nflex} flexible object(s) are not supported and left out: the simulation will differ.")
     if m.nplugin:

@@ -1,4 +1,4 @@
-"""Drives from the actuators of a compiled MJCF file."""
+"""Drives from the actuators of a compiled MJCF file: on hinge and slide joints, or at sites."""
 
 from __future__ import annotations
 
@@ -6,15 +6,16 @@ from dataclasses import replace
 
 import numpy as np
 
-from ..model import Body, Drive, DriveType
-from .mjcf import HINGE, SLIDE, Source, unique
+from ..geometry.rotations import quat_to_matrix
+from ..model import WORLD, Body, Drive, DriveType, Thrust
+from .mjcf import HINGE, SLIDE, Source, unique, xyzw
 
 DYN_NONE, GAIN_FIXED, BIAS_NONE, BIAS_AFFINE = 0, 0, 0, 1  # mujoco.mjtDyn, mjtGain, mjtBias
-TRN_JOINT, TRN_JOINT_IN_PARENT = 0, 1  # mujoco.mjtTrn
+TRN_JOINT, TRN_JOINT_IN_PARENT, TRN_SITE, TRN_BODY = 0, 1, 4, 5  # mujoco.mjtTrn
 
 
 def read_drives(source: Source) -> tuple[list[Drive], list[int]]:
-    """One drive per actuator on a hinge or slide joint, in the file's order; any other is left out, with a note.
+    """One drive per actuator on a hinge or slide joint or at a site, in the file's order; others become notes.
 
     Also returns where the control of each drive is in MuJoCo's ctrl.
     """
@@ -27,11 +28,11 @@ def read_drives(source: Source) -> tuple[list[Drive], list[int]]:
         if reason:
             source.differences.append(
                 f"Actuator {actuator_name(source, a)!r} is left out, because {reason}; accepted are motor, position, "
-                "velocity and general actuators (fixed gain, affine bias, no activation) on a hinge or slide joint: "
-                "the simulation will differ."
+                "velocity and general actuators (fixed gain, affine bias, no activation) on a hinge or slide joint, and "
+                "motors at a site: the simulation will differ."
             )
             continue
-        drives.append(_drive(source, a))
+        drives.append(_site_drive(source, a) if _at_site(source, a) else _drive(source, a))
         controls.append(_control(source, a))
     # two actuators without a name on one joint would both have the joint's
     names = unique([drive.name for drive in drives])
@@ -55,14 +56,24 @@ def _on_joint(source: Source, a: int) -> bool:
     return int(source.m.actuator_trntype[a]) in (TRN_JOINT, TRN_JOINT_IN_PARENT)
 
 
+def _at_site(source: Source, a: int) -> bool:
+    return int(source.m.actuator_trntype[a]) == TRN_SITE
+
+
 def _unsupported(source: Source, a: int) -> str:
     """Why actuator a has no counterpart here; empty if it has one."""
     m = source.m
     gain, (constant, stiffness, damping) = m.actuator_gainprm[a, 0], m.actuator_biasprm[a, :3]
     group = int(m.actuator_group[a])
-    if not _on_joint(source, a):
-        return "it does not act on a joint"
-    if m.jnt_type[m.actuator_trnid[a, 0]] not in (HINGE, SLIDE):
+    if int(m.actuator_trntype[a]) == TRN_BODY:
+        return "it is an adhesion actuator, which acts on contacts"
+    if not _on_joint(source, a) and not _at_site(source, a):
+        return "it does not act on a joint or at a site"
+    if _at_site(source, a) and m.actuator_trnid[a, 1] >= 0:
+        return "it acts between two sites (refsite)"
+    if _at_site(source, a) and source.placements[m.site_bodyid[m.actuator_trnid[a, 0]]].link == WORLD:
+        return "its site is fixed to the world"
+    if _on_joint(source, a) and m.jnt_type[m.actuator_trnid[a, 0]] not in (HINGE, SLIDE):
         return f"joint {source.joint_names[m.actuator_trnid[a, 0]]!r} is a ball or free joint"
     if 0 <= group < 31 and m.opt.disableactuator & (1 << group):
         return f"the file disables its group {group}"
@@ -72,11 +83,34 @@ def _unsupported(source: Source, a: int) -> str:
         return "its force is not a fixed gain with an affine bias"
     if hasattr(m, "actuator_delay") and m.actuator_delay[a]:
         return "its control is delayed"
-    if gain == 0.0 or m.actuator_gear[a, 0] == 0.0:
+    gear = m.actuator_gear[a] if _at_site(source, a) else m.actuator_gear[a, :1]
+    if gain == 0.0 or not gear.any():
         return "its gain or its gear is zero"
     if m.actuator_biastype[a] == BIAS_AFFINE and (constant or stiffness > 0.0 or damping > 0.0):
         return "its bias has a constant part, or pushes away from the target"
+    if m.actuator_biastype[a] == BIAS_AFFINE and damping and _at_site(source, a):
+        return "its bias depends on the velocity of a site"  # a site has no length, so stiffness does nothing
     return ""
+
+
+def _site_drive(source: Source, a: int) -> Drive:
+    """Force and torque of the actuator's gear, in the axes of its site."""
+    m = source.m
+    site = int(m.actuator_trnid[a, 0])
+    place = source.placements[m.site_bodyid[site]]
+    turn = place.rotation @ quat_to_matrix(xyzw(m.site_quat[site]))
+    force, torque = m.actuator_gear[a, :3], m.actuator_gear[a, 3:]
+    thrust = Thrust(
+        place.link, place.origin + place.rotation @ m.site_pos[site], np.concatenate([turn @ force, turn @ torque])
+    )
+    return Drive(
+        joint="",
+        gear=float(m.actuator_gainprm[a, 0]),
+        effort=_actuator_effort(source, a, 1.0),
+        name=actuator_name(source, a),
+        control_range=_control_range(source, a),
+        thrust=thrust,
+    )
 
 
 def _drive(source: Source, a: int) -> Drive:

@@ -15,6 +15,7 @@ from .description import (
     ModelError,
     Shape,
     ShapeType,
+    Thrust,
 )
 
 __all__ = [
@@ -31,5 +32,6 @@ __all__ = [
     "ModelError",
     "Shape",
     "ShapeType",
+    "Thrust",
     "assemble",
 ]

@@ -21,6 +21,7 @@ from .description import (
     Model,
     ModelError,
     Shape,
+    Thrust,
     frozen,
     moved_inside,
 )
@@ -78,11 +79,12 @@ def assemble(
 
     link_of = {bodies[i].joint_name: i for i in order}
     for drive in drives:
-        _check_drive(name, drive, bodies, link_of)
-    check_drives(name, drives)
+        if drive.thrust is None:
+            _check_drive(name, drive, bodies, link_of)
+    check_drives(name, drives, len(bodies))
     check_shapes(name, shapes, len(bodies))
-    driven = [link_of[drive.joint] for drive in drives]
-    u0 = np.array([_default_control(drive, q0[q_start[i]]) for drive, i in zip(drives, driven)])
+    driven = [link_of[drive.joint] if drive.thrust is None else None for drive in drives]
+    u0 = np.array([_default_control(drive, 0.0 if i is None else q0[q_start[i]]) for drive, i in zip(drives, driven)])
     bounds = np.array([d.control_range for d in drives]).reshape(-1, 2).T
     outside = [d.name or d.joint for d, u, low, high in zip(drives, u0, *bounds) if not low <= u <= high]
     if outside:
@@ -108,10 +110,11 @@ def assemble(
         mass=frozen([b.mass for b in bodies]),
         com=frozen([b.com for b in bodies]),
         inertia=frozen([b.inertia for b in bodies]),
+        gravcomp=frozen([b.gravcomp for b in bodies]),
         q_start=frozen(q_start, int),
         v_start=frozen(v_start, int),
         **per_dof,
-        drive_dof=frozen([v_start[i] for i in driven], int),
+        drive_dof=frozen([-1 if i is None else v_start[i] for i in driven], int),
         drive_type=frozen([int(d.type) for d in drives], int),
         gear=frozen([d.gear for d in drives]),
         kp=frozen([d.kp for d in drives]),
@@ -119,6 +122,7 @@ def assemble(
         effort=frozen([d.effort for d in drives]),
         control_range=frozen([d.control_range for d in drives]).reshape(-1, 2),
         drive_names=tuple(d.name or d.joint for d in drives),
+        **thrust_arrays([d.thrust for d in drives]),
         shapes=tuple(shapes),
         pairs=frozen(table.shapes, int),
         pair_friction=frozen(table.friction),
@@ -146,6 +150,17 @@ def frame_arrays(link_names: Sequence[str], frame_pos: Any, frames: Sequence[Fra
         "frame_link": frozen([*range(count), *(f.link for f in frames)], int),
         "frame_offset": frozen([*frame_pos, *(f.pos for f in frames)]),
         "frame_quat": frozen([*([IDENTITY] * count), *(unit_quat(f.quat) for f in frames)]),
+    }
+
+
+def thrust_arrays(thrusts: Sequence[Thrust | None]) -> dict[str, Any]:
+    """The fields of a Model about drives that push links, from the thrust of each drive."""
+    found = [(k, thrust) for k, thrust in enumerate(thrusts) if thrust is not None]
+    return {
+        "thrust_drive": frozen([k for k, _ in found], int),
+        "thrust_link": frozen([thrust.link for _, thrust in found], int),
+        "thrust_pos": frozen([thrust.pos for _, thrust in found]).reshape(-1, 3),
+        "thrust_wrench": frozen([thrust.wrench for _, thrust in found]).reshape(-1, 6),
     }
 
 

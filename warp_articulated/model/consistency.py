@@ -28,7 +28,10 @@ def check_tables(model: Model) -> None:
         if total != places[-1] or not np.array_equal(getattr(model, key)[order], places[:-1]):
             raise ModelError(f"{model.name}: {key} does not fit the types and the order of the joints.")
     driven = model.v_start[np.isin(model.joint_type, [kind for kind in JointType if NV[kind] == 1])]
-    for k in np.flatnonzero(~np.isin(model.drive_dof, driven)):
+    pushes = np.isin(np.arange(model.nu), model.thrust_drive)
+    if not np.array_equal(np.flatnonzero(pushes), model.thrust_drive) or (model.drive_dof[pushes] != -1).any():
+        raise ModelError(f"{model.name}: thrust_drive must name the drives with drive_dof -1, once and in their order.")
+    for k in np.flatnonzero(~(np.isin(model.drive_dof, driven) | pushes)):
         raise ModelError(
             f"{model.name}: drive_dof[{k}] is {model.drive_dof[k]}, which is not a revolute or prismatic joint's dof."
         )

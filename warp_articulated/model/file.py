@@ -19,7 +19,7 @@ import numpy as np
 
 from ..files import check_output_path, replace_when_done
 from ..importers.combine import disassemble
-from .assemble import PER_DOF, frame_arrays
+from .assemble import PER_DOF, frame_arrays, thrust_arrays
 from .consistency import check_model, check_tables
 from .description import NV, Model, ModelError, Shape, ShapeType
 from .validate import check_bodies, check_dof, check_drives, check_frames, check_shapes
@@ -33,11 +33,11 @@ _SHAPES = {
     "link_names": "l", "joint_names": "j", "drive_names": "u", "notes": "n", "merged": "m2",
     "parent": "l", "joint_of_link": "l", "joint_type": "l", "q_start": "l", "v_start": "l",
     "joint_pos": "l3", "joint_quat": "l4", "axis": "l3", "frame_pos": "l3",
-    "mass": "l", "com": "l3", "inertia": "l33",
+    "mass": "l", "com": "l3", "inertia": "l33", "gravcomp": "l",
     "armature": "v", "damping": "v", "stiffness": "v", "spring_ref": "v", "frictionloss": "v",
     "lower": "v", "upper": "v", "limit_restitution": "v",
     "drive_dof": "u", "drive_type": "u", "gear": "u", "kp": "u", "kd": "u", "effort": "u", "u0": "u",
-    "control_range": "u2",
+    "control_range": "u2", "thrust_drive": "t", "thrust_link": "t", "thrust_pos": "t3", "thrust_wrench": "t6",
     "pairs": "p2", "pair_friction": "p", "pair_restitution": "p", "gravity": "3", "q0": "q",
     "key_names": "k", "key_q": "kq", "key_qd": "kv", "key_u": "ku",
     "frames": "f", "frame_link": "f", "frame_offset": "f3", "frame_quat": "f4",
@@ -52,6 +52,7 @@ _COLUMNS = {
 _STRINGS = ("link_names", "joint_names", "drive_names", "notes", "merged", "frames", "key_names")
 _INTEGERS = (
     "parent", "joint_of_link", "joint_type", "q_start", "v_start", "drive_dof", "drive_type", "pairs", "frame_link",
+    "thrust_drive", "thrust_link",
 )  # fmt: skip
 _KINDS = {  # what is not a number with a fraction; numpy's kinds that are accepted, and what they become
     **dict.fromkeys(("name", *_STRINGS, "shape.name", "shape.body"), ("U", str)),
@@ -160,7 +161,7 @@ def _check(model: Model) -> None:
         for v in range(int(model.v_start[i]) + 1, int(model.v_start[i]) + NV[body.joint_type]):
             own: dict[str, Any] = {key: float(getattr(model, key)[v]) for key in PER_DOF}
             check_dof(f"{model.name}: link {body.name!r}", replace(body, **own))
-    check_drives(model.name, parts.drives)
+    check_drives(model.name, parts.drives, model.num_links)
     check_frames(model.name, parts.bodies, parts.frames)
     check_shapes(model.name, model.shapes, model.num_links)
     check_model(model)
@@ -186,6 +187,10 @@ def _add_newer(values: dict[str, np.ndarray]) -> None:
         values.setdefault("limit_restitution", np.zeros_like(values["upper"]))
     if "effort" in values:
         values.setdefault("control_range", np.tile([-np.inf, np.inf], (values["effort"].size, 1)))
+    if "mass" in values:
+        values.setdefault("gravcomp", np.zeros_like(values["mass"], dtype=float))
+    for name, array in thrust_arrays([]).items():
+        values.setdefault(name, array)
     values.setdefault("key_names", np.array([], str))
     for name, like in (("key_q", "q0"), ("key_qd", "armature"), ("key_u", "u0")):
         if like in values:

@@ -61,6 +61,10 @@ def _link(model: Model, i: int) -> str:
                 joint += f", {key} {getattr(model, key)[v]:.4g}"
         for k in np.flatnonzero(model.drive_dof == v):
             joint += "; " + _drive(model, int(k), name)
+    for k in model.thrust_drive[model.thrust_link == i]:
+        joint += "; pushed by " + _drive(model, int(k), "")
+    if model.gravcomp[i]:
+        joint += f"; gravcomp {model.gravcomp[i]:.4g}"
     return f"{model.link_names[i]} ({joint}) {model.mass[i]:.4g} kg"
 
 

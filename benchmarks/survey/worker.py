@@ -10,7 +10,7 @@ PATIENCE = 300.0  # s for one robot
 
 
 class Worker:
-    """Calls robots.robot.examine(path, motion) in a process that is started again when it ends or hangs."""
+    """Calls survey.robot.examine(path, motion) in a process that is started again when it ends or hangs."""
 
     def __init__(self) -> None:
         self._context = multiprocessing.get_context("spawn")
@@ -36,7 +36,7 @@ class Worker:
 
 
 def _serve(pipe) -> None:
-    from robots.robot import examine
+    from survey.robot import examine
 
     while True:
         path, motion = pipe.recv()

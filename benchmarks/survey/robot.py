@@ -13,7 +13,6 @@ import warp_articulated as wa
 
 INCOMPLETE = ("the simulation will differ", "never collide")  # what notes on an incomplete robot say
 STILL = ("fixed", "floating")  # joints of a URDF that do not make a robot
-COMPILED = {"fixed": (), "eye": ()}
 
 
 def examine(path: Path, motion: bool) -> dict | None:
@@ -30,7 +29,7 @@ def examine(path: Path, motion: bool) -> dict | None:
     complete = not any(word in note for word in INCOMPLETE for note in notes)
     found = {"status": "complete" if complete else "incomplete", "notes": sorted(set(notes)), "nv": model.nv}
     if motion and complete:
-        from robots.motion import compare
+        from survey.motion import compare
 
         found["motion"] = compare(path, model)
     return found
