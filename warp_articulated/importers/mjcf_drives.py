@@ -28,8 +28,8 @@ def read_drives(source: Source) -> tuple[list[Drive], list[int]]:
         if reason:
             source.differences.append(
                 f"Actuator {actuator_name(source, a)!r} is left out, because {reason}; accepted are motor, position, "
-                "velocity and general actuators (fixed gain, affine bias, no activation) on a hinge or slide joint, and "
-                "motors at a site: the simulation will differ."
+                "velocity and general actuators (fixed gain, affine bias, no activation) on a hinge or slide joint, "
+                "and motors at a site: the simulation will differ."
             )
             continue
         drives.append(_site_drive(source, a) if _at_site(source, a) else _drive(source, a))
