@@ -10,17 +10,26 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from unittest.mock import patch
 from xml.etree import ElementTree
 
 import numpy as np
 import torch
+from warp_articulated.kernels.types import Sizes
 
 import warp_articulated as wa
+from warp_articulated.device import engine
+from warp_articulated.device.topology import sizes_of
 from warp_articulated.geometry.rotations import quat_to_matrix
 from warp_articulated.model import Model
 
 DT, STEPS = 2e-4, 1000
 SPREAD = 0.1  # of the first joint positions and of controls without a range; rates are five times that
+ROOMS: tuple[dict[str, int], ...] = (
+    dict(links=16, dofs=24, depth=16, joint_rows=16),
+    dict(links=48, dofs=64, depth=32, joint_rows=64),
+    dict(links=128, dofs=128, depth=64, joint_rows=128),
+)
 FREE, BALL = 0, 1  # mujoco.mjtJoint
 
 
@@ -108,9 +117,19 @@ def bare(model: Model) -> Model:
     )  # fmt: skip
 
 
+def roomy(model: Model, max_contacts: int, exact: bool = False) -> Sizes:
+    """Sizes that many robots share, so that few kernels are compiled."""
+    own = sizes_of(model, max_contacts, exact)
+    for room in ROOMS:
+        if all(getattr(own, name) <= most for name, most in room.items()):
+            return replace(own, **room)
+    return own
+
+
 def rollout(model: Model, q: np.ndarray, qd: np.ndarray, u: np.ndarray) -> np.ndarray:
     """(STEPS + 1, nq)"""
-    sim = wa.Simulator(model, 1, device="cpu", dtype="float64", dt=DT, threads=1)
+    with patch.object(engine, "sizes_of", roomy):
+        sim = wa.Simulator(model, 1, device="cpu", dtype="float64", dt=DT, threads=1)
     controls = torch.tensor(u).expand(STEPS, 1, -1)
     qs, _ = sim.rollout(torch.tensor(q)[None], torch.tensor(qd)[None], controls)
     return qs[:, 0].numpy()

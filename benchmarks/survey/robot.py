@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import warnings
+from collections.abc import Iterable
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -26,13 +27,18 @@ def examine(path: Path, motion: bool) -> dict | None:
     except wa.ModelError as error:
         return {"status": "refused", "error": plain(str(error), path)}
     notes = [plain(note, path) for note in model.notes]
-    complete = not any(word in note for word in INCOMPLETE for note in notes)
+    complete = not incomplete(notes)
     found = {"status": "complete" if complete else "incomplete", "notes": sorted(set(notes)), "nv": model.nv}
     if motion and complete:
         from survey.motion import compare
 
         found["motion"] = compare(path, model)
     return found
+
+
+def incomplete(notes: Iterable[str]) -> list[str]:
+    """Those of a model's notes that say that something of the file is missing."""
+    return [note for note in notes if any(words in note for words in INCOMPLETE)]
 
 
 def _root(path: Path) -> str:

@@ -115,3 +115,18 @@ def test_keyframes_survive_a_file_and_old_files_have_none(robot, tmp_path):
             np.testing.assert_array_equal(getattr(again.keyframes[name], field), getattr(key, field))
     arrays = {key: value for key, value in model_arrays(model).items() if not key.startswith("model.key_")}
     assert model_from_arrays(arrays, "file").keyframes == {}
+
+
+def test_a_keyframe_can_be_the_default_pose(tmp_path):
+    path = write(tmp_path, ROBOT)
+    with pytest.warns(UserWarning, match="'ball' is left out"):
+        model = wa.load(path, keyframe="home")
+    key = model.keyframes["home"]
+    np.testing.assert_array_equal(model.q0, key.q)
+    np.testing.assert_array_equal(model.u0, key.u)
+    assert any("'home' moves" in note for note in model.notes)
+    with (
+        pytest.warns(UserWarning),
+        pytest.raises(wa.ModelError, match=r"robot.xml.*no keyframe is called 'hom'.*'home'"),
+    ):
+        wa.load(path, keyframe="hom")

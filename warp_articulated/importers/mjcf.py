@@ -77,6 +77,7 @@ def load_mjcf(
     self_collision: bool = True,
     exclude: Iterable[tuple[str, str]] = (),
     meshes: bool = True,
+    keyframe: str | None = None,
 ) -> Model:
     """Read an MJCF file with MuJoCo's compiler (needs the `mujoco` package).
 
@@ -84,15 +85,16 @@ def load_mjcf(
     self_collision: False drops the pairs of shapes on two links of the same tree.
     exclude: pairs of body names ("world" and "ground" too) that never collide, in addition to the file's <exclude>.
     meshes: False leaves mesh geoms out.
+    keyframe: the keyframe whose pose and control are the model's q0 and u0.
 
-    The default pose q0 is the file's reference pose (qpos0), moved into the joints' limits, also when the file has
-    keyframes; those are in `model.keyframes`, with "key0", "key1", ... for the names that are missing.
+    Otherwise the default pose q0 is the file's reference pose (qpos0), moved into the joints' limits, also when the
+    file has keyframes; those are in `model.keyframes`, with "key0", "key1", ... for the names that are missing.
     q is MuJoCo's qpos with quaternions as xyzw. Unsupported features of the file are listed in `model.notes`; those
     that make the motion differ from MuJoCo's are also reported as a Python warning.
     """
     from .mjcf_drives import add_motor_inertia, read_drives
     from .mjcf_geoms import read_pairs, read_shapes
-    from .mjcf_keyframes import read_keyframes
+    from .mjcf_keyframes import posed_by_key, read_keyframes
 
     check_flags(path, ground=ground, self_collision=self_collision, meshes=meshes)
     source = compile_mjcf(Path(path))
@@ -107,7 +109,7 @@ def load_mjcf(
     if source.differences:
         warnings.warn(f"{source.path}: " + " ".join(source.differences), stacklevel=2)
     try:
-        return assemble(
+        model = assemble(
             source.name,
             bodies,
             shapes,
@@ -119,6 +121,7 @@ def load_mjcf(
             merged=merged,
             notes=[*source.differences, *source.notes],
         )
+        return model if keyframe is None else posed_by_key(model, keyframe)
     except ModelError as error:
         raise ModelError(f"{source.path}: {error}") from None
 
