@@ -37,7 +37,7 @@ _SHAPES = {
     "armature": "v", "damping": "v", "stiffness": "v", "spring_ref": "v", "frictionloss": "v",
     "lower": "v", "upper": "v", "limit_restitution": "v",
     "drive_dof": "u", "drive_type": "u", "gear": "u", "kp": "u", "kd": "u", "effort": "u", "u0": "u",
-    "control_range": "u2", "thrust_drive": "t", "thrust_link": "t", "thrust_pos": "t3", "thrust_wrench": "t6",
+    "control_range": "u2", "thrust_drive": "h", "thrust_link": "h", "thrust_pos": "h3", "thrust_wrench": "h6",
     "pairs": "p2", "pair_friction": "p", "pair_restitution": "p", "gravity": "3", "q0": "q",
     "key_names": "k", "key_q": "kq", "key_qd": "kv", "key_u": "ku",
     "frames": "f", "frame_link": "f", "frame_offset": "f3", "frame_quat": "f4",
