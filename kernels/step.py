@@ -34,7 +34,7 @@ def make_step(real, sizes: Sizes):
     actuation = make_actuation(t, spatial, gaps)
     wrenches = make_wrenches(t, spatial)
     gravcomp = make_gravcomp(t, spatial)
-    thrusts = make_thrusts(t, spatial)
+    thrusts = make_thrusts(t, spatial, actuation)
     dynamics = make_dynamics(t, spatial, wrenches, gravcomp, thrusts)
     detection = make_detection(t, spatial, gaps, kinematics)
     rows = make_rows(t, spatial, gaps, actuation, dynamics, detection)

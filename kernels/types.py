@@ -68,6 +68,7 @@ class Sizes:
     wrenches: bool = False  # forces and torques of the caller act on the links
     gravcomp: bool = False  # links may be relieved of their weight (core/gravcomp.py)
     thrusts: bool = False  # some drives push links (core/thrusts.py)
+    lopsided: bool = False  # some drives push harder in one direction than in the other
 
     @property
     def rows(self) -> int:
@@ -115,6 +116,7 @@ def make_arguments(real):
         drive_dof: wp.array(dtype=int)
         drive_type: wp.array(dtype=int)
         gear: wp.array(dtype=real)
+        effort_center: wp.array(dtype=real)  # [drive]: middle of the range of its force
         num_thrusts: int
         thrust_drive: wp.array(dtype=int)  # [thrust], like the next ones
         thrust_link: wp.array(dtype=int)

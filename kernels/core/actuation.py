@@ -92,6 +92,22 @@ def make_actuation(t, s, limits):
                 e_bar.params.kp[e.index, k] = e_bar.params.kp[e.index, k] + (gear * e.u[k] - e.q[n]) * force_bar
 
     @wp.func
+    def excess(e: wp.ref[Env], k: int, force: real):
+        """A drive's force from the middle of its range, which is zero unless its limits differ."""
+        x = force
+        if wp.static(t.sizes.lopsided):
+            x -= e.model.effort_center[k]
+        return x
+
+    @wp.func
+    def within_effort(e: wp.ref[Env], k: int, force: real):
+        """A drive's force within its limits."""
+        x = clip(excess(e, k, force), e.params.effort_limit[e.index, k])
+        if wp.static(t.sizes.lopsided):
+            x += e.model.effort_center[k]
+        return x
+
+    @wp.func
     def damping_adjoint(e: wp.ref[Env], e_bar: wp.ref[EnvBar], k: int, damping_bar: real):
         """Of h kp + kd, what a PD drive resists a rate with."""
         if e_bar.params.joints != 0:
@@ -133,19 +149,22 @@ def make_actuation(t, s, limits):
                 if e.model.drive_type[k] == THRUST:
                     continue
             if e.model.drive_type[k] == TORQUE:
-                e.dofs[j].u = e.dofs[j].u + clip(e.model.gear[k] * e.u[k], limit)
+                e.dofs[j].u = e.dofs[j].u + within_effort(e, k, e.model.gear[k] * e.u[k])
             else:
                 kp, kd = drive_gains(e, k)
                 damping = h * kp + kd
                 force = drive_target(e, k) - damping * e.qd[j]
-                if wp.abs(force) > limit:
+                if wp.abs(excess(e, k, force)) > limit:
                     if room < 0:
                         room = room_for_drives(e)
                     if e.num_joint_rows < room:
                         row = add_row(e, DRIVE, j, real(1.0), -limit * h, limit * h)
                         e.joint_rows[row].index = k
+                        if wp.static(t.sizes.lopsided):
+                            e.joint_rows[row].low = (e.model.effort_center[k] - limit) * h
+                            e.joint_rows[row].high = (e.model.effort_center[k] + limit) * h
                     else:
-                        e.dofs[j].u = e.dofs[j].u + clip(force, limit)
+                        e.dofs[j].u = e.dofs[j].u + within_effort(e, k, force)
                 else:  # also if it is not a number: the environment then diverges and is stopped
                     e.dofs[j].u = e.dofs[j].u + force
                     e.dofs[j].diagonal = e.dofs[j].diagonal + h * damping
@@ -163,7 +182,7 @@ def make_actuation(t, s, limits):
                 if e.model.drive_type[k] == THRUST:
                     continue
             if e.model.drive_type[k] == TORQUE:
-                force = e.model.gear[k] * e.u[k]
+                force = excess(e, k, e.model.gear[k] * e.u[k])
                 if wp.abs(force) < limit:
                     e_bar.u[k] = e_bar.u[k] + e.model.gear[k] * force_bar
                 elif e_bar.params.joints != 0:
@@ -173,7 +192,7 @@ def make_actuation(t, s, limits):
             else:
                 kp, kd = drive_gains(e, k)
                 damping = h * kp + kd
-                force = drive_target(e, k) - damping * e.qd[j]
+                force = excess(e, k, drive_target(e, k) - damping * e.qd[j])
                 if wp.abs(force) > limit:
                     if room < 0:
                         room = room_for_drives(e)
@@ -219,5 +238,7 @@ def make_actuation(t, s, limits):
         drive_gains,
         drive_target,
         drive_target_adjoint,
+        excess,
+        within_effort,
         damping_adjoint,
     )

@@ -9,7 +9,7 @@ import warp as wp
 from ..types import exports, stage
 
 
-def make_thrusts(t, s):
+def make_thrusts(t, s, actuation):
     vec3, Env, EnvBar, Link = t.vec3, t.Env, t.EnvBar, t.Link
 
     @wp.func
@@ -31,7 +31,7 @@ def make_thrusts(t, s):
         if not t.at_impact(e):
             for n in range(e.model.num_thrusts):
                 i = e.model.thrust_link[n]
-                x = s.clip(demand(e, n), e.params.effort_limit[e.index, e.model.thrust_drive[n]])
+                x = actuation.within_effort(e, e.model.thrust_drive[n], demand(e, n))
                 e.links[i].pA = e.links[i].pA - unit_wrench(e, n, e.links[i], vec3()) * x
 
     @stage
@@ -42,9 +42,9 @@ def make_thrusts(t, s):
                 i = e.model.thrust_link[n]
                 k = e.model.thrust_drive[n]
                 w = unit_wrench(e, n, e.links[i], e.links[i].r)
-                force = demand(e, n)
+                force = actuation.excess(e, k, demand(e, n))
                 limit = e.params.effort_limit[e.index, k]
-                e_bar.links[i].Wbar = e_bar.links[i].Wbar - w * s.clip(force, limit)
+                e_bar.links[i].Wbar = e_bar.links[i].Wbar - w * actuation.within_effort(e, k, demand(e, n))
                 force_bar = wp.dot(e_bar.links[i].W, w)
                 if wp.abs(force) < limit:
                     e_bar.u[k] = e_bar.u[k] + e.model.gear[k] * force_bar

@@ -58,7 +58,7 @@ def make_diagnostics(real, sizes: Sizes):
                 kp, kd = s.actuation.drive_gains(e, k)
                 force = s.actuation.drive_target(e, k) - (e.model.dt * kp + kd) * e.qd[e.model.drive_dof[k]]
             if limit > real(0.0) and limit < real(wp.inf):
-                margin = smaller(margin, wp.abs(wp.abs(force) - limit) / limit)
+                margin = smaller(margin, wp.abs(wp.abs(s.actuation.excess(e, k, force)) - limit) / limit)
         return margin
 
     @wp.func

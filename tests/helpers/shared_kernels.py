@@ -40,7 +40,7 @@ def shared_sizes(model, max_contacts: int, exact: bool = False) -> Sizes:
     own = topology.sizes_of(model, max_contacts)
     overflows = topology.sizes_of(model, max_contacts=10**6).contacts > own.contacts
     rooms = (room for room in CLASSES if fits(own, room) and not (overflows and room.contacts > own.contacts))
-    return replace(next(rooms, own), gravcomp=own.gravcomp, thrusts=own.thrusts)
+    return replace(next(rooms, own), gravcomp=own.gravcomp, thrusts=own.thrusts, lopsided=own.lopsided)
 
 
 @contextmanager

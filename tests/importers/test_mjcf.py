@@ -165,6 +165,8 @@ ACTUATED = """
   <velocity name="speed" joint="one" kv="4" gear="2"/>
   <general name="general" joint="two" gainprm="6" biastype="affine" biasprm="0 -3 -1" gear="1.5"/>
   <motor name="bounded" joint="three" gear="5"/>
+  <motor name="pull" joint="two" gear="-4" forcerange="-0.1 0.6"/>
+  <position name="oneway" joint="one" kp="9" forcerange="1 3"/>
 </actuator>
 """
 
@@ -174,6 +176,9 @@ def test_all_kinds_of_actuators_with_gears_and_limits(tmp_path):
     check_drives(model, m)
     kinds = dict(zip(model.drive_names, model.drive_type))
     assert kinds["servo"] == kinds["general"] == DriveType.POSITION
+    pull = model.drive("pull")
+    assert (model.effort[pull], model.effort_center[pull]) == pytest.approx((1.4, -1.0))
+    assert "effort 1.4 about -1 (-2.4 to 0.4)" in str(model)
     assert kinds["speed"] == DriveType.VELOCITY and kinds["motor"] == DriveType.TORQUE
 
 
@@ -211,7 +216,8 @@ def test_unsupported_actuators_are_left_out_with_a_warning(tmp_path):
     path = write(
         tmp_path,
         '<worldbody><body name="b"><joint name="j"/><geom size="0.1"/></body></worldbody>'
-        '<actuator><adhesion name="glue" body="b" ctrlrange="0 1"/><cylinder name="piston" joint="j"/><motor joint="j"/></actuator>',
+        '<actuator><adhesion name="glue" body="b" ctrlrange="0 1"/><cylinder name="piston" joint="j"/>'
+        '<motor joint="j"/></actuator>',
     )
     with pytest.warns(UserWarning, match="glue.*piston"):
         model = load_mjcf(path)

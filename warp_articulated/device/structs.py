@@ -31,6 +31,7 @@ def model_struct(types, model: Model, device: wp.Device, solver: Mapping[str, fl
     struct.axis = array(np.vstack([np.zeros(3), model.axis]), types.vec3)
     struct.spring_ref = array(model.spring_ref, types.real)
     struct.gear = array(model.gear, types.real)
+    struct.effort_center = array(model.effort_center, types.real)
     struct.thrust_pos = array(model.thrust_pos, types.vec3)
     struct.thrust_force = array(model.thrust_wrench[:, :3], types.vec3)
     struct.thrust_torque = array(model.thrust_wrench[:, 3:], types.vec3)

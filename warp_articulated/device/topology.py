@@ -135,6 +135,7 @@ def sizes_of(model: Model, max_contacts: int, exact: bool = False) -> Sizes:
         kinds=tuple(kinds),
         gravcomp=bool(model.gravcomp.any()),
         thrusts=len(model.thrust_drive) > 0,
+        lopsided=bool(model.effort_center.any()),
     )
 
 

@@ -168,6 +168,7 @@ def disassemble(model: Model) -> Parts:
             kp=float(model.kp[k]),
             kd=float(model.kd[k]),
             effort=float(model.effort[k]),
+            effort_center=float(model.effort_center[k]),
             name=model.drive_names[k],
             u0=float(model.u0[k]),
             control_range=(float(model.control_range[k, 0]), float(model.control_range[k, 1])),

@@ -103,13 +103,15 @@ def _site_drive(source: Source, a: int) -> Drive:
     thrust = Thrust(
         place.link, place.origin + place.rotation @ m.site_pos[site], np.concatenate([turn @ force, turn @ torque])
     )
+    effort, center = _efforts(source, a, 1.0)
     return Drive(
         joint="",
         gear=float(m.actuator_gainprm[a, 0]),
-        effort=_actuator_effort(source, a, 1.0),
         name=actuator_name(source, a),
         control_range=_control_range(source, a),
         thrust=thrust,
+        effort=effort,
+        effort_center=center,
     )
 
 
@@ -128,15 +130,17 @@ def _drive(source: Source, a: int) -> Drive:
         kind, gear = DriveType.VELOCITY, g * gain / kd
     else:
         kind, gear = DriveType.TORQUE, g * gain
+    effort, center = _efforts(source, a, g)
     return Drive(
         joint=source.joint_names[j],
         type=kind,
         gear=gear,
         kp=kp,
         kd=kd,
-        effort=min(_actuator_effort(source, a, abs(g)), _joint_effort(source, j)),
         name=actuator_name(source, a),
         control_range=_control_range(source, a),
+        effort=effort,
+        effort_center=center,
     )
 
 
@@ -149,34 +153,27 @@ def _control_range(source: Source, a: int) -> tuple[float, float]:
     return float(low), float(high)
 
 
-def _actuator_effort(source: Source, a: int, gear: float) -> float:
-    if not source.m.actuator_forcelimited[a]:
-        return np.inf
-    return gear * _symmetric(source, source.m.actuator_forcerange[a], f"Actuator {actuator_name(source, a)!r}")
+def _efforts(source: Source, a: int, gear: float) -> tuple[float, float]:
+    """Half the width of the range of a drive's force, and its middle.
 
-
-def _joint_effort(source: Source, j: int) -> float:
-    """actuatorfrcrange bounds the sum of a joint's actuators; here it bounds each of them."""
+    actuatorfrcrange bounds the sum of a joint's actuators; here it bounds each of them.
+    """
     m = source.m
-    if not hasattr(m, "jnt_actfrclimited") or not m.jnt_actfrclimited[j]:
-        return np.inf
-    on_joint = np.isin(m.actuator_trntype, (TRN_JOINT, TRN_JOINT_IN_PARENT)) & (m.actuator_trnid[:, 0] == j)
-    if on_joint.sum() > 1:
-        _once(
-            source.notes,
-            f"actuatorfrcrange of joint {source.joint_names[j]!r} bounds each of its actuators separately.",
-        )
-    return _symmetric(source, m.jnt_actfrcrange[j], f"Joint {source.joint_names[j]!r}")
-
-
-def _symmetric(source: Source, limits: np.ndarray, owner: str) -> float:
-    low, high = float(limits[0]), float(limits[1])
-    if low != -high:
-        _once(
-            source.notes,
-            f"{owner} has the force range {low:g} to {high:g}; here the larger bound applies in both directions.",
-        )
-    return max(abs(low), abs(high))
+    low, high = -np.inf, np.inf
+    if m.actuator_forcelimited[a]:
+        low, high = sorted(gear * m.actuator_forcerange[a])
+    j = int(m.actuator_trnid[a, 0])
+    if _on_joint(source, a) and m.jnt_actfrclimited[j]:
+        low, high = np.clip([low, high], *m.jnt_actfrcrange[j])
+        on_joint = np.isin(m.actuator_trntype, (TRN_JOINT, TRN_JOINT_IN_PARENT)) & (m.actuator_trnid[:, 0] == j)
+        if on_joint.sum() > 1:
+            _once(
+                source.notes,
+                f"actuatorfrcrange of joint {source.joint_names[j]!r} bounds each of its actuators separately.",
+            )
+    if low == -high:
+        return float(high), 0.0
+    return float(high - low) / 2, float(low + high) / 2
 
 
 def _once(notes: list[str], note: str) -> None:

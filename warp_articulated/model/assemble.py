@@ -120,6 +120,7 @@ def assemble(
         kp=frozen([d.kp for d in drives]),
         kd=frozen([d.kd for d in drives]),
         effort=frozen([d.effort for d in drives]),
+        effort_center=frozen([d.effort_center for d in drives]),
         control_range=frozen([d.control_range for d in drives]).reshape(-1, 2),
         drive_names=tuple(d.name or d.joint for d in drives),
         **thrust_arrays([d.thrust for d in drives]),

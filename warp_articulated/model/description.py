@@ -146,6 +146,7 @@ class Drive:
     kp: float = 0.0
     kd: float = 0.0
     effort: float = np.inf  # limit of the force, N m or N
+    effort_center: float = 0.0  # middle of the force's range: it is within `effort` of that
     name: str = ""
     u0: float | None = None  # None: the default pose for a position drive, zero for others
     control_range: tuple[float, float] = (-np.inf, np.inf)  # bounds of u
@@ -203,6 +204,7 @@ class Model:
     kp: np.ndarray  # (nu,) N m/rad or N/m
     kd: np.ndarray  # (nu,) N m s or N s/m
     effort: np.ndarray  # (nu,) N m or N, inf: no limit
+    effort_center: np.ndarray  # (nu,) N m or N: the force is within `effort` of it; 0 unless the limits differ
     control_range: np.ndarray  # (nu, 2) lower and upper bound of u, in its own unit; -inf, inf: none
     drive_names: tuple[str, ...]
     thrust_drive: np.ndarray  # (nt,) int, the drives that push links

@@ -37,6 +37,7 @@ _SHAPES = {
     "armature": "v", "damping": "v", "stiffness": "v", "spring_ref": "v", "frictionloss": "v",
     "lower": "v", "upper": "v", "limit_restitution": "v",
     "drive_dof": "u", "drive_type": "u", "gear": "u", "kp": "u", "kd": "u", "effort": "u", "u0": "u",
+    "effort_center": "u",
     "control_range": "u2", "thrust_drive": "h", "thrust_link": "h", "thrust_pos": "h3", "thrust_wrench": "h6",
     "pairs": "p2", "pair_friction": "p", "pair_restitution": "p", "gravity": "3", "q0": "q",
     "key_names": "k", "key_q": "kq", "key_qd": "kv", "key_u": "ku",
@@ -186,6 +187,7 @@ def _add_newer(values: dict[str, np.ndarray]) -> None:
     if "upper" in values:
         values.setdefault("limit_restitution", np.zeros_like(values["upper"]))
     if "effort" in values:
+        values.setdefault("effort_center", np.zeros(values["effort"].size))
         values.setdefault("control_range", np.tile([-np.inf, np.inf], (values["effort"].size, 1)))
     if "mass" in values:
         values.setdefault("gravcomp", np.zeros_like(values["mass"], dtype=float))

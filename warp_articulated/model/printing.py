@@ -81,6 +81,9 @@ def _drive(model: Model, k: int, joint: str) -> str:
         text += f", kd {model.kd[k]:g}"
     if np.isfinite(model.effort[k]):
         text += f", effort {model.effort[k]:g}"
+        if model.effort_center[k]:
+            low, high = model.effort_center[k] + np.array([-1, 1]) * model.effort[k]
+            text += f" about {model.effort_center[k]:g} ({low:g} to {high:g})"
     low, high = model.control_range[k]
     if np.isfinite(low) or np.isfinite(high):
         text += f", u in [{low:.4g}, {high:.4g}]"

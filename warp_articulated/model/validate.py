@@ -232,6 +232,10 @@ def check_drives(name: str, drives: Sequence[Drive], links: int) -> None:
         check_amount(where, "kd", drive.kd)
         if not drive.effort >= 0:
             raise ModelError(f"{where}: its effort limit is {drive.effort}; it must be zero or more, or infinite.")
+        if not usable(drive.effort_center):
+            raise ModelError(
+                f"{where}: the middle of its efforts is {drive.effort_center}; it must be a finite number."
+            )
         if drive.u0 is not None and not usable(drive.u0):
             raise ModelError(f"{where}: its default control u0 is {drive.u0}; it must be a finite number.")
         low, high = drive.control_range
