@@ -7,7 +7,8 @@
 ROBOTS has one folder for each package, as --fetch makes them. The packages are only read, never installed or imported.
 A robot is a URDF or MJCF file with a joint that is not free. MJCF files that another file of their package includes are
 not counted by themselves, nor are those that MuJoCo cannot compile. A robot loads completely if none of its notes says
-that the simulation will differ, and every kind of pair of its shapes collides. motion.py says how motions are compared.
+that the simulation will differ, and every kind of pair of its shapes collides. motion.py says
+how motions are compared; that of robots that only lack kinds of pairs is compared, too.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # benchmarks/, whi
 
 from lib import reporting
 from lib.machine import progress, table
+from survey.motion import WORST
 from survey.worker import Worker
 
 PACKAGES = {  # by their names on PyPI: where the robots are in the wheel
@@ -37,7 +39,6 @@ PACKAGES = {  # by their names on PyPI: where the robots are in the wheel
     "robosuite": "robosuite/models/assets",
 }
 SKIPPED = ("random_urdfs", "test_assets", "testing")  # folders: a thousand objects, and files that test a parser
-WORST = 0.01  # of its motion: a robot moves as in MuJoCo if it is off by less
 LISTED = 15  # most frequent notes in the table
 
 

@@ -39,7 +39,10 @@ def _serve(pipe) -> None:
     from survey.robot import examine
 
     while True:
-        path, motion = pipe.recv()
+        try:
+            path, motion = pipe.recv()
+        except EOFError:  # the survey has ended
+            return
         try:
             pipe.send(examine(path, motion))
         except Exception as error:  # a mistake of ours, to be shown in the table

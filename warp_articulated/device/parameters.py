@@ -88,9 +88,9 @@ _ROWS = (
     Parameter("kp", ("nu",), "N m/rad or N/m", "joints", "position gain of a drive"),
     Parameter("kd", ("nu",), "N m s/rad or N s/m", "joints", "velocity gain of a drive"),
     Parameter(
-        "effort_limit", ("nu",), "N m or N", "joints", "largest force of a drive, from `model.effort_center`; inf: none",
-        infinite=True,
-        source="effort",
+        "effort_limit", ("nu",), "N m or N", "joints",
+        "largest force of a drive, about `model.effort_center`; inf: none",
+        infinite=True, source="effort",
     ),
     Parameter(
         "friction", ("pairs",), "1", "touch", "Coulomb coefficient of a collision pair, of both shapes together",
