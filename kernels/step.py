@@ -9,8 +9,10 @@ from .core.actuation import make_actuation
 from .core.couplings import make_couplings
 from .core.delassus import make_delassus
 from .core.dynamics import make_dynamics
+from .core.efforts import make_efforts
 from .core.elimination import make_elimination
 from .core.gaps import make_gaps
+from .core.gravcomp import make_gravcomp
 from .core.impacts import make_impacts
 from .core.integrate import make_integrate
 from .core.kinematics import make_kinematics
@@ -18,6 +20,7 @@ from .core.motion import make_motion
 from .core.pgs import make_pgs
 from .core.rows import make_rows
 from .core.spatial import make_spatial
+from .core.thrusts import make_thrusts
 from .core.wrenches import make_wrenches
 from .env import make_types
 from .types import Sizes, exports, stage
@@ -31,17 +34,20 @@ def make_step(real, sizes: Sizes):
     spatial = make_spatial(t)
     kinematics = make_kinematics(t, spatial)
     gaps = make_gaps(t, spatial)
-    couplings = make_couplings(t, spatial)
-    actuation = make_actuation(t, spatial, gaps, couplings)
+    efforts = make_efforts(t, spatial)
+    couplings = make_couplings(t, efforts)
+    actuation = make_actuation(t, gaps, couplings, efforts)
     wrenches = make_wrenches(t, spatial)
-    dynamics = make_dynamics(t, spatial, wrenches)
+    gravcomp = make_gravcomp(t, spatial)
+    thrusts = make_thrusts(t, spatial, actuation)
+    dynamics = make_dynamics(t, spatial, wrenches, gravcomp, thrusts)
     detection = make_detection(t, spatial, gaps, kinematics)
     rows = make_rows(t, spatial, gaps, couplings, actuation, dynamics, detection)
     delassus = make_delassus(t, spatial, dynamics, rows)
     elimination = make_elimination(t, spatial)
     pgs = make_pgs(t, spatial)
     integrate = make_integrate(t, kinematics)
-    motion = make_motion(t, spatial, integrate, wrenches)
+    motion = make_motion(t, spatial, integrate, wrenches, gravcomp)
     impacts = make_impacts(t, spatial, gaps, integrate, rows)
     interrupts, tied = sizes.impacts > 0, sizes.ties > 0
 
@@ -84,6 +90,8 @@ def make_step(real, sizes: Sizes):
         delassus.delassus_adjoint(e, e_bar)
         rows.rows_adjoint(e, e_bar)
         actuation.actuation_adjoint(e, e_bar)
+        if wp.static(sizes.thrusts):
+            thrusts.push_adjoint(e, e_bar)
         motion.motion_adjoint(e, e_bar)
 
     @stage

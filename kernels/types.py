@@ -24,6 +24,7 @@ SPHERICAL = wp.constant(int(JointType.SPHERICAL))
 
 TORQUE = wp.constant(int(DriveType.TORQUE))
 VELOCITY = wp.constant(int(DriveType.VELOCITY))
+THRUST = wp.constant(-1)  # a drive that pushes a link, with the law of TORQUE (core/thrusts.py)
 
 LIMIT = wp.constant(0)  # kinds of JointRow
 DRIVE = wp.constant(1)
@@ -78,6 +79,9 @@ class Sizes:
     ties: int = 0  # equality constraints (core/ties.py): blocks of one or three rows that can act at once,
     tie_rows: int = 0  # their rows and those of tendons at a limit, and
     tie_sides: int = 0  # links and dofs that they act on
+    gravcomp: bool = False  # links may be relieved of their weight (core/gravcomp.py)
+    thrusts: bool = False  # some drives push links (core/thrusts.py)
+    lopsided: bool = False  # some drives push harder in one direction than in the other
 
     @property
     def rows(self) -> int:
@@ -148,6 +152,13 @@ def make_arguments(real):
         drive_dof: wp.array(dtype=int)
         drive_type: wp.array(dtype=int)
         gear: wp.array(dtype=real)
+        effort_center: wp.array(dtype=real)  # [drive]: middle of the range of its force
+        num_thrusts: int
+        thrust_drive: wp.array(dtype=int)  # [thrust], like the next ones
+        thrust_link: wp.array(dtype=int)
+        thrust_pos: wp.array(dtype=vec3)  # in the link's frame
+        thrust_force: wp.array(dtype=vec3)  # per unit of the drive's force, in the link's axes
+        thrust_torque: wp.array(dtype=vec3)
         num_pairs: int
         pair_kind: wp.array(dtype=int)  # collision/pairs.py: kind_of
         pair_a: wp.array(dtype=int)

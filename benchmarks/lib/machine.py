@@ -15,7 +15,8 @@ from pathlib import Path
 
 BENCHMARKS = Path(__file__).resolve().parents[1]
 ROOT, RESULTS = BENCHMARKS.parent, BENCHMARKS / "results"
-FOLDERS = ("speed", "gradients", "autodiff", "gpu", "learning", "output")  # of the benchmarks that can be run
+# of the benchmarks that can be run
+FOLDERS = ("speed", "gradients", "autodiff", "gpu", "learning", "output", "survey")
 STARTED = time.perf_counter()
 PACKAGES = ("warp-lang", "torch", "mujoco", "numpy", "usd-core")
 

@@ -13,11 +13,12 @@ At an impact no forces act, and the diagonal has armature only.
 
 import warp as wp
 
-from ..types import DRIVE, TORQUE, VELOCITY, exports, stage
+from ..types import DRIVE, THRUST, TORQUE, VELOCITY, exports, stage
 
 
-def make_actuation(t, s, limits, couplings):
-    real, Env, EnvBar, clip = t.real, t.Env, t.EnvBar, s.clip
+def make_actuation(t, limits, couplings, efforts):
+    real, Env, EnvBar = t.real, t.Env, t.EnvBar
+    excess, within_effort = efforts.excess, efforts.within_effort
     tied = t.sizes.ties > 0
 
     @wp.func
@@ -129,25 +130,31 @@ def make_actuation(t, s, limits, couplings):
         room = int(-1)  # not known before a drive needs it
         for k in range(e.model.num_drives):
             j = e.model.drive_dof[k]
+            if wp.static(t.sizes.thrusts):
+                if e.model.drive_type[k] == THRUST:
+                    continue
             if wp.static(tied):
                 if j < 0:
                     couplings.pull(e, k)
                     continue
             limit = e.params.effort_limit[e.index, k]
             if e.model.drive_type[k] == TORQUE:
-                e.dofs[j].u = e.dofs[j].u + clip(e.model.gear[k] * e.u[k], limit)
+                e.dofs[j].u = e.dofs[j].u + within_effort(e, k, e.model.gear[k] * e.u[k])
             else:
                 kp, kd = drive_gains(e, k)
                 damping = h * kp + kd
                 force = drive_target(e, k) - damping * e.qd[j]
-                if wp.abs(force) > limit:
+                if wp.abs(excess(e, k, force)) > limit:
                     if room < 0:
                         room = room_for_drives(e)
                     if e.num_joint_rows < room:
                         row = add_row(e, DRIVE, j, real(1.0), -limit * h, limit * h)
                         e.joint_rows[row].index = k
+                        if wp.static(t.sizes.lopsided):
+                            e.joint_rows[row].low = (e.model.effort_center[k] - limit) * h
+                            e.joint_rows[row].high = (e.model.effort_center[k] + limit) * h
                     else:
-                        e.dofs[j].u = e.dofs[j].u + clip(force, limit)
+                        e.dofs[j].u = e.dofs[j].u + within_effort(e, k, force)
                 else:  # also if it is not a number: the environment then diverges and is stopped
                     e.dofs[j].u = e.dofs[j].u + force
                     e.dofs[j].diagonal = e.dofs[j].diagonal + h * damping
@@ -159,6 +166,9 @@ def make_actuation(t, s, limits, couplings):
         room = int(-1)
         for k in range(e.model.num_drives):
             j = e.model.drive_dof[k]
+            if wp.static(t.sizes.thrusts):
+                if e.model.drive_type[k] == THRUST:
+                    continue
             if wp.static(tied):
                 if j < 0:
                     couplings.pull_adjoint(e, e_bar, k)
@@ -166,7 +176,7 @@ def make_actuation(t, s, limits, couplings):
             limit = e.params.effort_limit[e.index, k]
             force_bar = e_bar.dofs[j].s
             if e.model.drive_type[k] == TORQUE:
-                force = e.model.gear[k] * e.u[k]
+                force = excess(e, k, e.model.gear[k] * e.u[k])
                 if wp.abs(force) < limit:
                     e_bar.u[k] = e_bar.u[k] + e.model.gear[k] * force_bar
                 elif e_bar.params.joints != 0:
@@ -176,7 +186,7 @@ def make_actuation(t, s, limits, couplings):
             else:
                 kp, kd = drive_gains(e, k)
                 damping = h * kp + kd
-                force = drive_target(e, k) - damping * e.qd[j]
+                force = excess(e, k, drive_target(e, k) - damping * e.qd[j])
                 if wp.abs(force) > limit:
                     if room < 0:
                         room = room_for_drives(e)
@@ -222,5 +232,7 @@ def make_actuation(t, s, limits, couplings):
         drive_gains,
         drive_target,
         drive_target_adjoint,
+        excess,
+        within_effort,
         damping_adjoint,
     )

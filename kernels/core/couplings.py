@@ -9,7 +9,7 @@ import warp as wp
 from ..types import POWERS, TORQUE, VELOCITY, exports
 
 
-def make_couplings(t, s):
+def make_couplings(t, efforts):
     real, Env, EnvBar = t.real, t.Env, t.EnvBar
 
     @wp.func
@@ -108,7 +108,7 @@ def make_couplings(t, s):
         """Force of a torque drive on the joints of its coupling; PD drives are rows (ties.py)."""
         if e.model.drive_type[k] == TORQUE:
             c = e.model.drive_coupling[k]
-            force = s.clip(e.model.gear[k] * e.u[k], e.params.effort_limit[e.index, k])
+            force = efforts.within_effort(e, k, e.model.gear[k] * e.u[k])
             for m in range(e.model.term_start[c], e.model.term_start[c + 1]):
                 j = e.model.term_dof[m]
                 e.dofs[j].u = e.dofs[j].u + slope(e, m) * force
@@ -117,9 +117,9 @@ def make_couplings(t, s):
     def pull_adjoint(e: wp.ref[Env], e_bar: wp.ref[EnvBar], k: int):
         if e.model.drive_type[k] == TORQUE:
             c = e.model.drive_coupling[k]
-            wanted = e.model.gear[k] * e.u[k]
+            wanted = efforts.excess(e, k, e.model.gear[k] * e.u[k])
             limit = e.params.effort_limit[e.index, k]
-            force = s.clip(wanted, limit)
+            force = efforts.within_effort(e, k, e.model.gear[k] * e.u[k])
             force_bar = real(0.0)
             for m in range(e.model.term_start[c], e.model.term_start[c + 1]):
                 joint_bar = e_bar.dofs[e.model.term_dof[m]].s

@@ -14,7 +14,7 @@ import warp as wp
 from ..types import FREE, PRISMATIC, exports, stage
 
 
-def make_dynamics(t, s, wrenches):
+def make_dynamics(t, s, wrenches, gravcomp, thrusts):
     real, vec6, Env, EnvBar, Link, Dof = t.real, t.vec6, t.Env, t.EnvBar, t.Link, t.Dof
     spatial, angular, linear = s.spatial, s.angular, s.linear
 
@@ -34,6 +34,8 @@ def make_dynamics(t, s, wrenches):
         if wp.static(t.sizes.wrenches):
             f -= wrenches.force(e, i)
             n -= wrenches.torque(e, i)
+        if wp.static(t.sizes.gravcomp):
+            f -= gravcomp.lift(e, i)
         link.pA = spatial(n + wp.cross(d, f), f)
         if t.at_impact(e):
             link.pA = vec6()
@@ -108,6 +110,8 @@ def make_dynamics(t, s, wrenches):
     def factorise(e: wp.ref[Env]):
         for i in range(1, e.model.num_links):
             link_inertia(e, i, e.links[i])
+        if wp.static(t.sizes.thrusts):
+            thrusts.push(e)
         for n in range(1, e.model.num_links):
             i = e.model.num_links - n
             if e.model.joint_type[i] == FREE:

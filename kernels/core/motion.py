@@ -13,7 +13,7 @@ import warp as wp
 from ..types import FREE, SPHERICAL, exports, stage
 
 
-def make_motion(t, s, integrate, wrenches):
+def make_motion(t, s, integrate, wrenches, gravcomp):
     real, vec3, vec6, mat33 = t.real, t.vec3, t.vec6, t.mat33
     Env, EnvBar, Link, LinkBar = t.Env, t.EnvBar, t.Link, t.LinkBar
     angular, linear, cross_motion, cross_force = s.angular, s.linear, s.cross_motion, s.cross_force
@@ -174,6 +174,9 @@ def make_motion(t, s, integrate, wrenches):
             if wp.static(t.sizes.wrenches):
                 if not t.at_impact(e):
                     wrenches.wrench_adjoint(e, e_bar, i, e.links[i], e_bar.links[i])
+            if wp.static(t.sizes.gravcomp):
+                if not t.at_impact(e):
+                    gravcomp.lift_adjoint(e, e_bar, i, e.links[i], e_bar.links[i])
             if e.model.joint_type[i] == FREE:
                 free_adjoint(e, e_bar, i, e.links[i], e_bar.links[i])
             else:

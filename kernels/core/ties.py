@@ -175,7 +175,7 @@ def make_ties(t, s, couplings, contact, side_path, actuation, detection):
 
     @wp.func
     def saturated(e: wp.ref[Env], k: int):
-        return wp.abs(drive_force(e, k)) > e.params.effort_limit[e.index, k]
+        return wp.abs(actuation.excess(e, k, drive_force(e, k))) > e.params.effort_limit[e.index, k]
 
     @wp.func
     def acts(e: wp.ref[Env], kind: int, index: int):
@@ -314,7 +314,8 @@ def make_ties(t, s, couplings, contact, side_path, actuation, detection):
                 if e.model.drive_coupling[k] >= 0 and e.model.drive_type[k] != TORQUE:
                     if saturated(e, k):
                         high = e.params.effort_limit[e.index, k] * e.model.dt
-                        add_bounded(e, TENDON_DRIVE, k, real(1.0), -high, high)
+                        middle = (drive_force(e, k) - actuation.excess(e, k, drive_force(e, k))) * e.model.dt
+                        add_bounded(e, TENDON_DRIVE, k, real(1.0), middle - high, middle + high)
 
     @wp.func
     def bounded_coupling(e: wp.ref[Env], row: wp.ref[JointRow]):

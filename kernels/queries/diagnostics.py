@@ -54,7 +54,7 @@ def make_diagnostics(real, sizes: Sizes):
         for k in range(e.model.num_drives):
             limit = e.params.effort_limit[e.index, k]
             force = e.model.gear[k] * e.u[k]
-            if e.model.drive_type[k] != TORQUE:
+            if e.model.drive_type[k] > TORQUE:  # a PD drive
                 j = e.model.drive_dof[k]
                 if wp.static(sizes.ties > 0):
                     if j < 0:
@@ -63,7 +63,7 @@ def make_diagnostics(real, sizes: Sizes):
                     kp, kd = s.actuation.drive_gains(e, k)
                     force = s.actuation.drive_target(e, k) - (e.model.dt * kp + kd) * e.qd[j]
             if limit > real(0.0) and limit < real(wp.inf):
-                margin = smaller(margin, wp.abs(wp.abs(force) - limit) / limit)
+                margin = smaller(margin, wp.abs(wp.abs(s.actuation.excess(e, k, force)) - limit) / limit)
         return margin
 
     @wp.func

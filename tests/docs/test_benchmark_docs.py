@@ -15,7 +15,7 @@ MEASURED = re.compile(r"\d[\d.,]*\s?(us|MB|GB|steps/s|times (?:faster|as|the|rea
 # whatever else runs does not change what they find; learning counts CPU time
 NO_TIMES = (
     "gradient_report", "scoreboard", "gpu_resources", "registers", "executed", "solver_exit", "transfer", "learning",
-    "impacts", "impact_landscape", "impact_horizons",
+    "impacts", "impact_landscape", "impact_horizons", "survey",
 )  # fmt: skip
 # files from before "load" was that of the moment: it was that of the last minute, in which another benchmark ran
 MINUTES = ("throughput", "render", "usd_export")

@@ -83,6 +83,7 @@ def zoo_model(seed=0):
                 spring_ref=rng.normal() * 0.2, frictionloss=0.3 if name in ("hip", "tip") else 0.0,
                 lower=-0.2 if one_dof else -np.inf, upper=0.25 if one_dof else np.inf,
                 limit_restitution=0.6 if one_dof else 0.0,
+                gravcomp=0.7 if name in ("trunk", "arm", "elbow", "wrist") else 0.0,
             )
         )  # fmt: skip
     shapes = []

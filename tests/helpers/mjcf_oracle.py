@@ -162,5 +162,5 @@ def drive_forces(model, q, qd, u) -> np.ndarray:
             DriveType.POSITION: kp * (target - position) - kd * qd[v],
             DriveType.VELOCITY: kd * (target - qd[v]),
         }[DriveType(model.drive_type[k])]
-        tau[v] += np.clip(force, -model.effort[k], model.effort[k])
+        tau[v] += np.clip(force, *(model.effort_center[k] + np.array([-1, 1]) * model.effort[k]))
     return tau

@@ -7,6 +7,7 @@ so have tests with the fixture `own_kernels`.
 """
 
 from contextlib import contextmanager
+from dataclasses import replace
 from unittest.mock import patch
 
 from warp_articulated.kernels.types import Sizes
@@ -45,7 +46,7 @@ def shared_sizes(model, max_contacts: int, exact: bool = False) -> Sizes:
     own = topology.sizes_of(model, max_contacts)
     overflows = topology.sizes_of(model, max_contacts=10**6).contacts > own.contacts
     rooms = (room for room in CLASSES if fits(own, room) and not (overflows and room.contacts > own.contacts))
-    return next(rooms, own)
+    return replace(next(rooms, own), gravcomp=own.gravcomp, thrusts=own.thrusts, lopsided=own.lopsided)
 
 
 @contextmanager

@@ -40,11 +40,11 @@ def robot(tmp_path):
 def test_keyframes_are_mujocos(robot):
     model, m = robot
     assert list(model.keyframes) == ["home", "key1", "tilted"]
-    assert model.drive_names == ("knee", "tail")  # in the order of joints; one on a ball joint is left out
+    assert model.drive_names == ("tail", "knee")  # one on a ball joint is left out
     for k, key in enumerate(model.keyframes.values()):
         np.testing.assert_allclose(key.q, our_q(m, m.key_qpos[k]), atol=1e-15)
         np.testing.assert_allclose(velocity_map(m, m.key_qpos[k]) @ key.qd, m.key_qvel[k], atol=1e-13)
-        np.testing.assert_array_equal(key.u, m.key_ctrl[k][[2, 0]])
+        np.testing.assert_array_equal(key.u, m.key_ctrl[k][[0, 2]])
     assert not np.allclose(model.keyframes["home"].qd, m.key_qvel[0])  # the axes do differ
 
 
@@ -115,3 +115,18 @@ def test_keyframes_survive_a_file_and_old_files_have_none(robot, tmp_path):
             np.testing.assert_array_equal(getattr(again.keyframes[name], field), getattr(key, field))
     arrays = {key: value for key, value in model_arrays(model).items() if not key.startswith("model.key_")}
     assert model_from_arrays(arrays, "file").keyframes == {}
+
+
+def test_a_keyframe_can_be_the_default_pose(tmp_path):
+    path = write(tmp_path, ROBOT)
+    with pytest.warns(UserWarning, match="'ball' is left out"):
+        model = wa.load(path, keyframe="home")
+    key = model.keyframes["home"]
+    np.testing.assert_array_equal(model.q0, key.q)
+    np.testing.assert_array_equal(model.u0, key.u)
+    assert any("'home' moves" in note for note in model.notes)
+    with (
+        pytest.warns(UserWarning),
+        pytest.raises(wa.ModelError, match=r"robot.xml.*no keyframe is called 'hom'.*'home'"),
+    ):
+        wa.load(path, keyframe="hom")

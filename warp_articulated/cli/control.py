@@ -78,8 +78,8 @@ def random_range(model: Model) -> tuple[np.ndarray, np.ndarray]:
             ends = np.clip([target - REACH, target + REACH], model.lower[dof], model.upper[dof]) / gear
             low[k], high[k] = sorted(ends)
         elif kind == DriveType.TORQUE and np.isfinite(model.effort[k]):
-            high[k] = model.effort[k] / abs(gear)
-            low[k] = -high[k]
+            ends = (model.effort_center[k] + np.array([-1.0, 1.0]) * model.effort[k]) / gear
+            low[k], high[k] = sorted(ends)
     return low, high
 
 

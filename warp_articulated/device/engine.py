@@ -36,6 +36,11 @@ from .topology import QUERY_STEPS, SWEEP_STEPS, round_up, sizes_of
 
 PRECISIONS = {"float32": (wp.float32, torch.float32), "float64": (wp.float64, torch.float64)}
 
+WEIGHTLESS = (  # kernels that gravity does not enter
+    make_mass_matrix, make_mass_matrix_adjoint, make_link_poses, make_link_poses_adjoint, make_link_velocities,
+    make_link_velocities_adjoint, make_frame_jacobians,
+)  # fmt: skip
+
 Counts = tuple[torch.Tensor, torch.Tensor]
 """(num_envs,) control in which an environment diverged, or -1; (num_envs,) contacts that had no room."""
 
@@ -84,11 +89,12 @@ class Engine:
         tree = Sizes(self.sizes.links, self.sizes.dofs, depth=1)
         if not device.is_cuda:
             tree = Sizes(round_up(tree.links, QUERY_STEPS), round_up(tree.dofs, QUERY_STEPS), depth=1)
+        falling = replace(tree, gravcomp=self.sizes.gravcomp)
         self._kernel_sizes = {
             **dict.fromkeys((make_rollout, make_contacts, make_diagnostics), self.sizes),
             **dict.fromkeys((make_rollout_adjoint, make_contacts_adjoint, make_jacobians), recording),
-            **dict.fromkeys((make_forward_dynamics, make_forward_dynamics_adjoint), tree),
-            **dict.fromkeys((make_inverse_dynamics, make_inverse_dynamics_adjoint), tree),
+            **dict.fromkeys((make_forward_dynamics, make_forward_dynamics_adjoint), falling),
+            **dict.fromkeys((make_inverse_dynamics, make_inverse_dynamics_adjoint), falling),
             **dict.fromkeys((make_mass_matrix, make_mass_matrix_adjoint), tree),
             **dict.fromkeys((make_link_poses, make_link_poses_adjoint), tree),
             **dict.fromkeys((make_link_velocities, make_link_velocities_adjoint, make_frame_jacobians), tree),
@@ -103,7 +109,11 @@ class Engine:
                 "backward passes: clone one, change the clone and pass it, as in step(..., params={'mass': mass})."
             )
         sizes = self._kernel_sizes[factory]
-        kernel = factory(self.real, replace(sizes, wrenches=True) if wrenches else sizes)
+        if wrenches:
+            sizes = replace(sizes, wrenches=True)
+        if "gravcomp" in params and factory not in WEIGHTLESS:
+            sizes = replace(sizes, gravcomp=True)
+        kernel = factory(self.real, sizes)
         struct, held = self.device_params, self._held
         if params:
             struct, held = params_struct(self.types, params, base=self.device_params)

@@ -78,6 +78,7 @@ _ROWS = (
         "inertia", ("links", 3, 3), "kg m²", "bodies", "about the centre of mass, in the link's axes; symmetric",
         signed=True,
     ),
+    Parameter("gravcomp", ("links",), "1", "bodies", "share of a link's weight that a force holds", signed=True),
     Parameter(
         "joint_pos", ("links", 3), "m", "placements", "origin of the joint in the parent link's frame", signed=True
     ),
@@ -98,8 +99,9 @@ _ROWS = (
     Parameter("kp", ("nu",), "N m/rad or N/m", "joints", "position gain of a drive"),
     Parameter("kd", ("nu",), "N m s/rad or N s/m", "joints", "velocity gain of a drive"),
     Parameter(
-        "effort_limit", ("nu",), "N m or N", "joints", "largest force of a drive; inf: none", infinite=True,
-        source="effort",
+        "effort_limit", ("nu",), "N m or N", "joints",
+        "largest force of a drive, about `model.effort_center`; inf: none",
+        infinite=True, source="effort",
     ),
     Parameter(
         "friction", ("pairs",), "1", "touch", "Coulomb coefficient of a collision pair, of both shapes together",

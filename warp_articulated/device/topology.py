@@ -10,7 +10,7 @@ from functools import lru_cache
 import numpy as np
 
 from ..kernels.collision.pairs import kind_of
-from ..kernels.types import COUPLING, POINT, PULL, SPRING, TURN, Sizes
+from ..kernels.types import COUPLING, POINT, PULL, SPRING, THRUST, TURN, Sizes
 from ..model import NV, WORLD, DriveType, JointType, Model
 from ..model.pairs import FIELD_SLOTS, SLOTS
 
@@ -55,6 +55,7 @@ def tables(model: Model) -> dict[str, np.ndarray | int]:
     rubbing = np.flatnonzero(one_dof & (model.frictionloss > 0))
     # also without a limit: params may bring one
     saturable = np.count_nonzero((model.drive_type != DriveType.TORQUE) & (model.drive_coupling < 0))
+    pushes = np.isin(np.arange(model.nu), model.thrust_drive)
     kinds = [kind_of(model.shapes[a].type, model.shapes[b].type) for a, b in model.pairs]
     return {
         "num_links": nl + 1,
@@ -77,8 +78,11 @@ def tables(model: Model) -> dict[str, np.ndarray | int]:
         "dof_link": dof_link,
         "dof_q": dof_q,
         "num_drives": model.nu,
-        "drive_dof": model.drive_dof,
-        "drive_type": model.drive_type,
+        "drive_dof": np.where(pushes, 0, model.drive_dof),
+        "drive_type": np.where(pushes, int(THRUST), model.drive_type),
+        "num_thrusts": len(model.thrust_drive),
+        "thrust_drive": model.thrust_drive,
+        "thrust_link": model.thrust_link + 1,
         "num_pairs": len(model.pairs),
         "pair_kind": np.array(kinds, int),
         "pair_a": model.pairs[:, 0],
@@ -183,6 +187,9 @@ def sizes_of(model: Model, max_contacts: int, exact: bool = False) -> Sizes:
         sides=sides,
         kinds=tuple(kinds),
         **ties,
+        gravcomp=bool(model.gravcomp.any()),
+        thrusts=len(model.thrust_drive) > 0,
+        lopsided=bool(model.effort_center.any()),
     )
 
 

@@ -25,6 +25,7 @@ from ..model import (
     ModelError,
     Shape,
     ShapeType,
+    Thrust,
     assemble,
 )
 from ..model.assemble import PER_DOF
@@ -110,7 +111,9 @@ def combine(
         total.bodies += parts.bodies
         total.shapes += [s if s.link == WORLD else replace(s, link=s.link + links) for s in parts.shapes]
         total.frames += [f if f.link == WORLD else replace(f, link=f.link + links) for f in parts.frames]
-        total.drives += parts.drives
+        total.drives += [
+            replace(d, thrust=replace(d.thrust, link=d.thrust.link + links)) if d.thrust else d for d in parts.drives
+        ]
         total.loops += [
             replace(o, **{end: getattr(o, end) + links for end in ("link_a", "link_b") if getattr(o, end) != WORLD})
             for o in parts.loops
@@ -159,11 +162,18 @@ def disassemble(model: Model) -> Parts:
                 order=int(model.joint_of_link[i]),
                 q0=model.q0[q : q + NQ[kind]].copy(),
                 frame_pos=model.frame_pos[i].copy(),
+                gravcomp=float(model.gravcomp[i]),
                 **{key: float(getattr(model, key)[v]) for key in PER_DOF},
             )
         )
     joint_of_dof = {int(model.v_start[i]): body.joint_name for i, body in enumerate(bodies) if NV[body.joint_type] == 1}
     loops, couplings = unpack(model.ties, joint_of_dof)
+    thrusts = {
+        int(k): Thrust(int(link), pos.copy(), wrench.copy())
+        for k, link, pos, wrench in zip(
+            model.thrust_drive, model.thrust_link, model.thrust_pos, model.thrust_wrench, strict=True
+        )
+    }
     drives = [
         Drive(
             joint=joint_of_dof.get(int(model.drive_dof[k]), ""),
@@ -172,10 +182,12 @@ def disassemble(model: Model) -> Parts:
             kp=float(model.kp[k]),
             kd=float(model.kd[k]),
             effort=float(model.effort[k]),
+            effort_center=float(model.effort_center[k]),
             name=model.drive_names[k],
             u0=float(model.u0[k]),
             control_range=(float(model.control_range[k, 0]), float(model.control_range[k, 1])),
             tendon=couplings[int(model.drive_coupling[k])].name if model.drive_coupling[k] >= 0 else "",
+            thrust=thrusts.get(k),
         )
         for k in range(model.nu)
     ]

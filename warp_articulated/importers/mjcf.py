@@ -78,6 +78,7 @@ def load_mjcf(
     self_collision: bool = True,
     exclude: Iterable[tuple[str, str]] = (),
     meshes: bool = True,
+    keyframe: str | None = None,
 ) -> Model:
     """Read an MJCF file with MuJoCo's compiler (needs the `mujoco` package).
 
@@ -85,15 +86,16 @@ def load_mjcf(
     self_collision: False drops the pairs of shapes on two links of the same tree.
     exclude: pairs of body names ("world" and "ground" too) that never collide, in addition to the file's <exclude>.
     meshes: False leaves mesh geoms out.
+    keyframe: the keyframe whose pose and control are the model's q0 and u0.
 
-    The default pose q0 is the file's reference pose (qpos0), moved into the joints' limits, also when the file has
-    keyframes; those are in `model.keyframes`, with "key0", "key1", ... for the names that are missing.
+    Otherwise the default pose q0 is the file's reference pose (qpos0), moved into the joints' limits, also when the
+    file has keyframes; those are in `model.keyframes`, with "key0", "key1", ... for the names that are missing.
     q is MuJoCo's qpos with quaternions as xyzw. Unsupported features of the file are listed in `model.notes`; those
     that make the motion differ from MuJoCo's are also reported as a Python warning.
     """
     from .mjcf_drives import add_motor_inertia, read_drives
     from .mjcf_geoms import read_pairs, read_shapes
-    from .mjcf_keyframes import read_keyframes
+    from .mjcf_keyframes import posed_by_key, read_keyframes
     from .mjcf_ties import read_ties
 
     check_flags(path, ground=ground, self_collision=self_collision, meshes=meshes)
@@ -110,7 +112,7 @@ def load_mjcf(
     if source.differences:
         warnings.warn(f"{source.path}: " + " ".join(source.differences), stacklevel=2)
     try:
-        return assemble(
+        model = assemble(
             source.name,
             bodies,
             shapes,
@@ -124,6 +126,7 @@ def load_mjcf(
             merged=merged,
             notes=[*source.differences, *source.notes],
         )
+        return model if keyframe is None else posed_by_key(model, keyframe)
     except ModelError as error:
         raise ModelError(f"{source.path}: {error}") from None
 
@@ -181,6 +184,7 @@ def read_bodies(source: Source) -> tuple[list[Body], list[tuple[str, str]]]:
     m = source.m
     links: list[Body] = []
     merged = []
+    held: dict[int, list[tuple[float, np.ndarray]]] = {}  # by link: the part of each body's mass that gravcomp holds
     source.placements.append(Placement(WORLD, np.eye(3), np.zeros(3)))
     for b in range(1, m.nbody):
         parent = source.placements[m.body_parentid[b]]
@@ -197,8 +201,25 @@ def read_bodies(source: Source) -> tuple[list[Body], list[tuple[str, str]]]:
         if here.link != WORLD:
             turn = here.rotation @ quat_to_matrix(xyzw(m.body_iquat[b]))
             inertia = turn @ np.diag(m.body_inertia[b]) @ turn.T
-            add_mass(links[here.link], m.body_mass[b], here.origin + here.rotation @ m.body_ipos[b], inertia)
+            com = here.origin + here.rotation @ m.body_ipos[b]
+            add_mass(links[here.link], m.body_mass[b], com, inertia)
+            held.setdefault(here.link, []).append((float(m.body_gravcomp[b] * m.body_mass[b]), com))
+    for i, parts in held.items():
+        _compensate(source, links[i], parts)
     return links, merged
+
+
+def _compensate(source: Source, link: Body, parts: list[tuple[float, np.ndarray]]) -> None:
+    """Gravity compensation of a link from (held mass, com) of its bodies."""
+    total = sum(mass for mass, _ in parts)
+    if link.mass > 0.0:
+        link.gravcomp = total / link.mass
+    moment = sum(mass * (com - link.com) for mass, com in parts)
+    if np.linalg.norm(moment) > 1e-9 * max(link.mass, 1e-9):
+        source.differences.append(
+            f"Bodies that are one link, {link.name!r}, have different gravcomp; the sum acts at their common centre of "
+            "mass: the simulation will differ."
+        )
 
 
 def read_frames(source: Source, links: list[Body]) -> list[Frame]:
@@ -314,8 +335,8 @@ def list_leftovers(source: Source) -> None:
 
     if m.opt.density or m.opt.viscosity:
         differ.append("The fluid (density, viscosity, wind) is not supported: the simulation will differ.")
-    if np.any(m.body_gravcomp):
-        differ.append("Gravity compensation (gravcomp) is not supported: the simulation will differ.")
+    if np.any(m.jnt_actgravcomp & m.jnt_actfrclimited):
+        note.append("Gravity compensation does not count for actuatorfrcrange, as actgravcomp asks.")
     if m.nflex:
         differ.append(f"{m.nflex} flexible object(s) are not supported and left out: the simulation will differ.")
     if m.nplugin:

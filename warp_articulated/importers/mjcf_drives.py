@@ -1,4 +1,4 @@
-"""Drives from the actuators of a compiled MJCF file."""
+"""Drives from the actuators of a compiled MJCF file: on hinge and slide joints, or at sites."""
 
 from __future__ import annotations
 
@@ -7,15 +7,18 @@ from dataclasses import replace
 
 import numpy as np
 
-from ..model import Body, Coupling, Drive, DriveType
-from .mjcf import HINGE, SLIDE, Source, unique
+from ..geometry.rotations import quat_to_matrix
+from ..model import WORLD, Body, Coupling, Drive, DriveType, Thrust
+from .mjcf import HINGE, SLIDE, Source, unique, xyzw
 
 DYN_NONE, GAIN_FIXED, BIAS_NONE, BIAS_AFFINE = 0, 0, 0, 1  # mujoco.mjtDyn, mjtGain, mjtBias
-TRN_JOINT, TRN_JOINT_IN_PARENT, TRN_TENDON = 0, 1, 3  # mujoco.mjtTrn
+TRN_JOINT, TRN_JOINT_IN_PARENT, TRN_TENDON, TRN_SITE, TRN_BODY = 0, 1, 3, 4, 5  # mujoco.mjtTrn
 
 
 def read_drives(source: Source, tendons: Mapping[int, Coupling]) -> tuple[list[Drive], list[int]]:
-    """One drive per actuator on a hinge or slide joint or on a fixed tendon; others are left out, with a note.
+    """One drive per actuator on a hinge or slide joint, on a fixed tendon or at a site, in the file's order.
+
+    Others become notes.
 
     tendons: those of the model, by their number in the file. Also returns where the control of each drive is in
     MuJoCo's ctrl.
@@ -23,21 +26,18 @@ def read_drives(source: Source, tendons: Mapping[int, Coupling]) -> tuple[list[D
     m = source.m
     if source.disabled("ACTUATION"):
         return [], []
-    drives, joints, controls = [], [], []
+    drives, controls = [], []
     for a in range(getattr(m, "nactuator", m.nu)):
         reason = _unsupported(source, a, tendons)
         if reason:
             source.differences.append(
                 f"Actuator {actuator_name(source, a)!r} is left out, because {reason}; accepted are motor, position, "
                 "velocity and general actuators (fixed gain, affine bias, no activation) on a hinge or slide joint "
-                "or a fixed tendon: the simulation will differ."
+                "or a fixed tendon, and motors at a site: the simulation will differ."
             )
             continue
-        drives.append(_drive(source, a, tendons))
-        joints.append(int(m.actuator_trnid[a, 0]) if _on_joint(source, a) else m.njnt)
+        drives.append(_site_drive(source, a) if _at_site(source, a) else _drive(source, a, tendons))
         controls.append(_control(source, a))
-    if joints != sorted(joints):
-        source.notes.append("Actuators are in the order of their joints, which is not the order of the file.")
     # two actuators without a name on one joint would both have the joint's
     names = unique([drive.name for drive in drives])
     return [replace(drive, name=name) for drive, name in zip(drives, names, strict=True)], controls
@@ -60,6 +60,10 @@ def _on_joint(source: Source, a: int) -> bool:
     return int(source.m.actuator_trntype[a]) in (TRN_JOINT, TRN_JOINT_IN_PARENT)
 
 
+def _at_site(source: Source, a: int) -> bool:
+    return int(source.m.actuator_trntype[a]) == TRN_SITE
+
+
 def _unsupported(source: Source, a: int, tendons: Mapping[int, Coupling]) -> str:
     """Why actuator a has no counterpart here; empty if it has one."""
     m = source.m
@@ -68,9 +72,15 @@ def _unsupported(source: Source, a: int, tendons: Mapping[int, Coupling]) -> str
     on_tendon = int(m.actuator_trntype[a]) == TRN_TENDON
     if on_tendon and int(m.actuator_trnid[a, 0]) not in tendons:
         return "its tendon is left out"
-    if not on_tendon and not _on_joint(source, a):
-        return "it does not act on a joint or a fixed tendon"
-    if not on_tendon and m.jnt_type[m.actuator_trnid[a, 0]] not in (HINGE, SLIDE):
+    if int(m.actuator_trntype[a]) == TRN_BODY:
+        return "it is an adhesion actuator, which acts on contacts"
+    if not on_tendon and not _on_joint(source, a) and not _at_site(source, a):
+        return "it does not act on a joint, on a fixed tendon or at a site"
+    if _at_site(source, a) and m.actuator_trnid[a, 1] >= 0:
+        return "it acts between two sites (refsite)"
+    if _at_site(source, a) and source.placements[m.site_bodyid[m.actuator_trnid[a, 0]]].link == WORLD:
+        return "its site is fixed to the world"
+    if _on_joint(source, a) and m.jnt_type[m.actuator_trnid[a, 0]] not in (HINGE, SLIDE):
         return f"joint {source.joint_names[m.actuator_trnid[a, 0]]!r} is a ball or free joint"
     if 0 <= group < 31 and m.opt.disableactuator & (1 << group):
         return f"the file disables its group {group}"
@@ -80,11 +90,36 @@ def _unsupported(source: Source, a: int, tendons: Mapping[int, Coupling]) -> str
         return "its force is not a fixed gain with an affine bias"
     if hasattr(m, "actuator_delay") and m.actuator_delay[a]:
         return "its control is delayed"
-    if gain == 0.0 or m.actuator_gear[a, 0] == 0.0:
+    gear = m.actuator_gear[a] if _at_site(source, a) else m.actuator_gear[a, :1]
+    if gain == 0.0 or not gear.any():
         return "its gain or its gear is zero"
     if m.actuator_biastype[a] == BIAS_AFFINE and (constant or stiffness > 0.0 or damping > 0.0):
         return "its bias has a constant part, or pushes away from the target"
+    if m.actuator_biastype[a] == BIAS_AFFINE and damping and _at_site(source, a):
+        return "its bias depends on the velocity of a site"  # a site has no length, so stiffness does nothing
     return ""
+
+
+def _site_drive(source: Source, a: int) -> Drive:
+    """Force and torque of the actuator's gear, in the axes of its site."""
+    m = source.m
+    site = int(m.actuator_trnid[a, 0])
+    place = source.placements[m.site_bodyid[site]]
+    turn = place.rotation @ quat_to_matrix(xyzw(m.site_quat[site]))
+    force, torque = m.actuator_gear[a, :3], m.actuator_gear[a, 3:]
+    thrust = Thrust(
+        place.link, place.origin + place.rotation @ m.site_pos[site], np.concatenate([turn @ force, turn @ torque])
+    )
+    effort, center = _efforts(source, a, 1.0)
+    return Drive(
+        joint="",
+        gear=float(m.actuator_gainprm[a, 0]),
+        name=actuator_name(source, a),
+        control_range=_control_range(source, a),
+        thrust=thrust,
+        effort=effort,
+        effort_center=center,
+    )
 
 
 def _drive(source: Source, a: int, tendons: Mapping[int, Coupling]) -> Drive:
@@ -104,6 +139,7 @@ def _drive(source: Source, a: int, tendons: Mapping[int, Coupling]) -> Drive:
         kind, gear = DriveType.VELOCITY, g * gain / kd
     else:
         kind, gear = DriveType.TORQUE, g * gain
+    effort, center = _efforts(source, a, g)
     return Drive(
         joint=source.joint_names[at] if on_joint else "",
         tendon="" if on_joint else tendons[at].name,
@@ -111,9 +147,10 @@ def _drive(source: Source, a: int, tendons: Mapping[int, Coupling]) -> Drive:
         gear=gear,
         kp=kp,
         kd=kd,
-        effort=min(_actuator_effort(source, a, abs(g)), _joint_effort(source, at) if on_joint else np.inf),
         name=actuator_name(source, a),
         control_range=_control_range(source, a),
+        effort=effort,
+        effort_center=center,
     )
 
 
@@ -126,34 +163,27 @@ def _control_range(source: Source, a: int) -> tuple[float, float]:
     return float(low), float(high)
 
 
-def _actuator_effort(source: Source, a: int, gear: float) -> float:
-    if not source.m.actuator_forcelimited[a]:
-        return np.inf
-    return gear * _symmetric(source, source.m.actuator_forcerange[a], f"Actuator {actuator_name(source, a)!r}")
+def _efforts(source: Source, a: int, gear: float) -> tuple[float, float]:
+    """Half the width of the range of a drive's force, and its middle.
 
-
-def _joint_effort(source: Source, j: int) -> float:
-    """actuatorfrcrange bounds the sum of a joint's actuators; here it bounds each of them."""
+    actuatorfrcrange bounds the sum of a joint's actuators; here it bounds each of them.
+    """
     m = source.m
-    if not hasattr(m, "jnt_actfrclimited") or not m.jnt_actfrclimited[j]:
-        return np.inf
-    on_joint = np.isin(m.actuator_trntype, (TRN_JOINT, TRN_JOINT_IN_PARENT)) & (m.actuator_trnid[:, 0] == j)
-    if on_joint.sum() > 1:
-        _once(
-            source.notes,
-            f"actuatorfrcrange of joint {source.joint_names[j]!r} bounds each of its actuators separately.",
-        )
-    return _symmetric(source, m.jnt_actfrcrange[j], f"Joint {source.joint_names[j]!r}")
-
-
-def _symmetric(source: Source, limits: np.ndarray, owner: str) -> float:
-    low, high = float(limits[0]), float(limits[1])
-    if low != -high:
-        _once(
-            source.notes,
-            f"{owner} has the force range {low:g} to {high:g}; here the larger bound applies in both directions.",
-        )
-    return max(abs(low), abs(high))
+    low, high = -np.inf, np.inf
+    if m.actuator_forcelimited[a]:
+        low, high = sorted(gear * m.actuator_forcerange[a])
+    j = int(m.actuator_trnid[a, 0])
+    if _on_joint(source, a) and m.jnt_actfrclimited[j]:
+        low, high = np.clip([low, high], *m.jnt_actfrcrange[j])
+        on_joint = np.isin(m.actuator_trntype, (TRN_JOINT, TRN_JOINT_IN_PARENT)) & (m.actuator_trnid[:, 0] == j)
+        if on_joint.sum() > 1:
+            _once(
+                source.notes,
+                f"actuatorfrcrange of joint {source.joint_names[j]!r} bounds each of its actuators separately.",
+            )
+    if low == -high:
+        return float(high), 0.0
+    return float(high - low) / 2, float(low + high) / 2
 
 
 def _once(notes: list[str], note: str) -> None:

@@ -167,7 +167,9 @@ def _ground_pairs(
     for g, k in index.items():
         if shapes[k].collide and shapes[k].link != WORLD and frozenset((shapes[k].body, "ground")) not in excluded:
             own = shapes[k].friction
-            mixed = own if source.m.geom_priority[g] > 0 else max(own, GROUND_FRICTION)
+            mixed = max(own, GROUND_FRICTION)
+            if source.m.geom_priority[g] > 0:
+                mixed = own if source.m.geom_condim[g] > 1 else 0.0
             found.append((k, plane, mixed, 0.0))
     return PairTable.of(found)
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from ..geometry.rotations import rotate
-from ..model import Keyframe
+from ..model import Keyframe, Model
 from .mjcf import BALL, FREE, Source, unique, xyzw
 
 
@@ -21,6 +23,17 @@ def read_keyframes(source: Source, controls: list[int]) -> dict[str, Keyframe]:
         else:
             source.notes.append(f"Keyframe {name!r} is left out, because some of its numbers are not finite.")
     return found
+
+
+def posed_by_key(model: Model, name: str) -> Model:
+    """The model with a keyframe's pose and control as q0 and u0. A model has no default velocity."""
+    key = model.keyframes[name]
+    pose = {joint: key.q[model.joint_q(joint)].tolist() for joint in model.joint_names}
+    model = model.with_pose(pose, np.clip(key.u, *model.control_range.T))
+    if key.qd.any():
+        note = f"Keyframe {name!r} moves; a model starts at rest, and model.keyframes[{name!r}].qd has the velocities."
+        model = replace(model, notes=(*model.notes, note))
+    return model
 
 
 def _state(source: Source, qpos: np.ndarray, qvel: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -16,6 +16,7 @@ from .description import (
     ModelError,
     Shape,
     ShapeType,
+    Thrust,
 )
 from .ties import Coupling, Loop, Term, Ties
 
@@ -37,6 +38,7 @@ __all__ = [
     "Shape",
     "ShapeType",
     "Term",
+    "Thrust",
     "Ties",
     "assemble",
 ]

@@ -14,7 +14,6 @@ from .consistency import check_model
 from .description import (
     NQ,
     NV,
-    WORLD,
     Body,
     Drive,
     DriveType,
@@ -24,6 +23,7 @@ from .description import (
     Model,
     ModelError,
     Shape,
+    Thrust,
     frozen,
     moved_inside,
 )
@@ -61,7 +61,8 @@ def assemble(
         pair of shapes on different, not adjacent links, with geometric means of friction and larger restitution.
     inside_limits: move a default position that is outside its joint's limits to the nearer one, with a note.
     frames: merged bodies and sites; links are frames without being listed.
-    keyframes: by name; their u is in the order of `drives`.
+    drives: their order is that of u.
+    keyframes: by name.
     loops, couplings: equality constraints and tendons. The default pose is moved to where it fulfils them, with a note.
     """
     if not bodies:
@@ -86,17 +87,12 @@ def assemble(
     link_of = {bodies[i].joint_name: i for i in order}
     tendons = {c.name: k for k, c in enumerate(couplings) if not c.held}
     for drive in drives:
-        _check_drive(name, drive, bodies, link_of, tendons)
-    check_drives(name, drives)
+        if drive.thrust is None:
+            _check_drive(name, drive, bodies, link_of, tendons)
+    check_drives(name, drives, len(bodies))
     check_shapes(name, shapes, len(bodies))
     dof_of = {b.joint_name: int(v_start[i]) for i, b in enumerate(bodies) if NV[b.joint_type] == 1}
     ties = pack(name, bodies, dof_of, loops, couplings)
-    last = len(bodies)  # drives of tendons come behind those of joints
-    drive_order = sorted(
-        range(len(drives)), key=lambda k: joint_of_link[link_of[drives[k].joint]] if drives[k].joint else last
-    )
-    drives = [drives[k] for k in drive_order]
-    driven = [link_of[drive.joint] if drive.joint else WORLD for drive in drives]
 
     keys = keyframes or {}
     if pairs is None:
@@ -117,18 +113,21 @@ def assemble(
         mass=frozen([b.mass for b in bodies]),
         com=frozen([b.com for b in bodies]),
         inertia=frozen([b.inertia for b in bodies]),
+        gravcomp=frozen([b.gravcomp for b in bodies]),
         q_start=frozen(q_start, int),
         v_start=frozen(v_start, int),
         **per_dof,
-        drive_dof=frozen([v_start[i] if i != WORLD else -1 for i in driven], int),
+        drive_dof=frozen([dof_of.get(d.joint, -1) for d in drives], int),
         drive_coupling=frozen([tendons[d.tendon] if d.tendon else -1 for d in drives], int),
         drive_type=frozen([int(d.type) for d in drives], int),
         gear=frozen([d.gear for d in drives]),
         kp=frozen([d.kp for d in drives]),
         kd=frozen([d.kd for d in drives]),
         effort=frozen([d.effort for d in drives]),
+        effort_center=frozen([d.effort_center for d in drives]),
         control_range=frozen([d.control_range for d in drives]).reshape(-1, 2),
         drive_names=tuple(d.name or d.joint for d in drives),
+        **thrust_arrays([d.thrust for d in drives]),
         shapes=tuple(shapes),
         pairs=frozen(table.shapes, int),
         pair_friction=frozen(table.friction),
@@ -139,7 +138,7 @@ def assemble(
         key_names=tuple(keys),
         key_q=frozen([key.q for key in keys.values()]).reshape(len(keys), len(q0)),
         key_qd=frozen([key.qd for key in keys.values()]).reshape(len(keys), sum(counts)),
-        key_u=frozen([np.asarray(key.u)[drive_order] for key in keys.values()]).reshape(len(keys), len(drives)),
+        key_u=frozen([key.u for key in keys.values()]).reshape(len(keys), len(drives)),
         **frame_arrays([b.name for b in bodies], [b.frame_pos for b in bodies], frames),
         merged=tuple(merged),
         notes=tuple(notes),
@@ -158,6 +157,17 @@ def frame_arrays(link_names: Sequence[str], frame_pos: Any, frames: Sequence[Fra
         "frame_link": frozen([*range(count), *(f.link for f in frames)], int),
         "frame_offset": frozen([*frame_pos, *(f.pos for f in frames)]),
         "frame_quat": frozen([*([IDENTITY] * count), *(unit_quat(f.quat) for f in frames)]),
+    }
+
+
+def thrust_arrays(thrusts: Sequence[Thrust | None]) -> dict[str, Any]:
+    """The fields of a Model about drives that push links, from the thrust of each drive."""
+    found = [(k, thrust) for k, thrust in enumerate(thrusts) if thrust is not None]
+    return {
+        "thrust_drive": frozen([k for k, _ in found], int),
+        "thrust_link": frozen([thrust.link for _, thrust in found], int),
+        "thrust_pos": frozen([thrust.pos for _, thrust in found]).reshape(-1, 3),
+        "thrust_wrench": frozen([thrust.wrench for _, thrust in found]).reshape(-1, 6),
     }
 
 

@@ -29,8 +29,13 @@ def check_tables(model: Model) -> None:
             raise ModelError(f"{model.name}: {key} does not fit the types and the order of the joints.")
     driven = model.v_start[np.isin(model.joint_type, [kind for kind in JointType if NV[kind] == 1])]
     _check_ties(model, driven)
-    on_joint = np.isin(model.drive_dof, driven) & (model.drive_coupling == -1)
-    for k in np.flatnonzero(~on_joint & ~((model.drive_dof == -1) & (model.drive_coupling >= 0))):
+    pushes = np.isin(np.arange(model.nu), model.thrust_drive)
+    pulls = model.drive_coupling >= 0
+    if not np.array_equal(np.flatnonzero(pushes), model.thrust_drive) or (model.drive_dof[pushes | pulls] != -1).any():
+        raise ModelError(f"{model.name}: thrust_drive must name the drives with drive_dof -1, once and in their order.")
+    if (pushes & pulls).any():
+        raise ModelError(f"{model.name}: a drive can act on a tendon or push a link, but not both.")
+    for k in np.flatnonzero(~(np.isin(model.drive_dof, driven) | pushes | pulls)):
         raise ModelError(
             f"{model.name}: drive_dof[{k}] is {model.drive_dof[k]}, which is not a revolute or prismatic joint's dof."
         )

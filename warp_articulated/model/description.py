@@ -88,6 +88,7 @@ class Body:
     lower: float = -np.inf
     upper: float = np.inf
     limit_restitution: float = 0.0  # share of the approach speed that the joint's limits give back
+    gravcomp: float = 0.0  # share of the link's weight that a force at its com holds
     order: int = -1  # place of the joint in q; -1: the place of the body in the list
     q0: np.ndarray | None = None  # default joint position; None: zero, or the joint's frame for a free joint
     frame_pos: np.ndarray = field(
@@ -137,19 +138,30 @@ class Shape:
 
 
 @dataclass(frozen=True)
-class Drive:
-    """Turns one entry of the control u into a force on one joint, or on all joints of a tendon."""
+class Thrust:
+    """Where a drive pushes a link, and the force and torque per unit of its own force, in the link's frame."""
 
-    joint: str  # "" if it acts on a tendon
+    link: int
+    pos: np.ndarray  # (3,) m
+    wrench: np.ndarray  # (6,) force, then torque
+
+
+@dataclass(frozen=True)
+class Drive:
+    """Turns one entry of the control u into a force on one joint, on all joints of a tendon, or on a link."""
+
+    joint: str  # "" with a tendon or a thrust
     type: DriveType = DriveType.TORQUE
     gear: float = 1.0
     kp: float = 0.0
     kd: float = 0.0
     effort: float = np.inf  # limit of the force, N m or N
+    effort_center: float = 0.0  # middle of the force's range: it is within `effort` of that
     name: str = ""
     u0: float | None = None  # None: the default pose for a position drive, zero for others
     control_range: tuple[float, float] = (-np.inf, np.inf)  # bounds of u
     tendon: str = ""  # name of a Coupling, in place of a joint
+    thrust: Thrust | None = None  # of torque drives only
 
 
 class _Keyframes(dict):
@@ -186,6 +198,7 @@ class Model:
     mass: np.ndarray  # (nl,) kg
     com: np.ndarray  # (nl, 3) m
     inertia: np.ndarray  # (nl, 3, 3) kg m^2 about the com, link axes
+    gravcomp: np.ndarray  # (nl,) share of the weight that a force at the com holds
     q_start: np.ndarray  # (nl,) int, first entry of link i's joint in q
     v_start: np.ndarray  # (nl,) int, first entry of link i's joint in qd
     armature: np.ndarray  # (nv,) kg m^2 or kg
@@ -196,15 +209,20 @@ class Model:
     lower: np.ndarray  # (nv,) rad or m, -inf: no limit
     upper: np.ndarray  # (nv,) rad or m, inf: no limit
     limit_restitution: np.ndarray  # (nv,) share of the approach speed that a limit gives back
-    drive_dof: np.ndarray  # (nu,) int, index into qd; -1 if the drive acts on a tendon
+    drive_dof: np.ndarray  # (nu,) int, index into qd; -1: it acts on a tendon, or pushes a link
     drive_type: np.ndarray  # (nu,) int, DriveType
     gear: np.ndarray  # (nu,)
     kp: np.ndarray  # (nu,) N m/rad or N/m
     kd: np.ndarray  # (nu,) N m s or N s/m
     effort: np.ndarray  # (nu,) N m or N, inf: no limit
+    effort_center: np.ndarray  # (nu,) N m or N: the force is within `effort` of it; 0 unless the limits differ
     control_range: np.ndarray  # (nu, 2) lower and upper bound of u, in its own unit; -inf, inf: none
     drive_names: tuple[str, ...]
     drive_coupling: np.ndarray  # (nu,) int, the tendon that a drive acts on, as a coupling of `ties`; -1: a joint
+    thrust_drive: np.ndarray  # (nt,) int, the drives that push links
+    thrust_link: np.ndarray  # (nt,) int
+    thrust_pos: np.ndarray  # (nt, 3) m, in the link's frame
+    thrust_wrench: np.ndarray  # (nt, 6) force and torque per unit of the drive's force, in the link's axes
     shapes: tuple[Shape, ...]
     pairs: np.ndarray  # (np, 2) int, shapes that may touch; the lower ShapeType first
     pair_friction: np.ndarray  # (np,)

@@ -19,7 +19,7 @@ import numpy as np
 
 from ..files import check_output_path, replace_when_done
 from ..importers.combine import disassemble
-from .assemble import PER_DOF, frame_arrays
+from .assemble import PER_DOF, frame_arrays, thrust_arrays
 from .consistency import check_model, check_tables
 from .description import NV, Model, ModelError, Shape, ShapeType
 from .tie_tables import pack
@@ -35,11 +35,12 @@ _SHAPES = {
     "link_names": "l", "joint_names": "j", "drive_names": "u", "notes": "n", "merged": "m2",
     "parent": "l", "joint_of_link": "l", "joint_type": "l", "q_start": "l", "v_start": "l",
     "joint_pos": "l3", "joint_quat": "l4", "axis": "l3", "frame_pos": "l3",
-    "mass": "l", "com": "l3", "inertia": "l33",
+    "mass": "l", "com": "l3", "inertia": "l33", "gravcomp": "l",
     "armature": "v", "damping": "v", "stiffness": "v", "spring_ref": "v", "frictionloss": "v",
     "lower": "v", "upper": "v", "limit_restitution": "v",
     "drive_dof": "u", "drive_type": "u", "gear": "u", "kp": "u", "kd": "u", "effort": "u", "u0": "u",
-    "control_range": "u2",
+    "effort_center": "u",
+    "control_range": "u2", "thrust_drive": "h", "thrust_link": "h", "thrust_pos": "h3", "thrust_wrench": "h6",
     "pairs": "p2", "pair_friction": "p", "pair_restitution": "p", "gravity": "3", "q0": "q",
     "key_names": "k", "key_q": "kq", "key_qd": "kv", "key_u": "ku",
     "frames": "f", "frame_link": "f", "frame_offset": "f3", "frame_quat": "f4",
@@ -68,6 +69,7 @@ _STRINGS = (
 _INTEGERS = (
     "parent", "joint_of_link", "joint_type", "q_start", "v_start", "drive_dof", "drive_type", "pairs", "frame_link",
     "drive_coupling", "ties.loop_links", "ties.term_coupling", "ties.term_dof",
+    "thrust_drive", "thrust_link",
 )  # fmt: skip
 _KINDS = {  # what is not a number with a fraction; numpy's kinds that are accepted, and what they become
     **dict.fromkeys(("name", *_STRINGS, "shape.name", "shape.body"), ("U", str)),
@@ -178,7 +180,7 @@ def _check(model: Model) -> None:
         for v in range(int(model.v_start[i]) + 1, int(model.v_start[i]) + NV[body.joint_type]):
             own: dict[str, Any] = {key: float(getattr(model, key)[v]) for key in PER_DOF}
             check_dof(f"{model.name}: link {body.name!r}", replace(body, **own))
-    check_drives(model.name, parts.drives)
+    check_drives(model.name, parts.drives, model.num_links)
     check_frames(model.name, parts.bodies, parts.frames)
     pack(model.name, parts.bodies, parts.dof_of, parts.loops, parts.couplings)
     check_shapes(model.name, model.shapes, model.num_links)
@@ -204,11 +206,16 @@ def _add_newer(values: dict[str, np.ndarray]) -> None:
     if "upper" in values:
         values.setdefault("limit_restitution", np.zeros_like(values["upper"]))
     if "effort" in values:
+        values.setdefault("effort_center", np.zeros(values["effort"].size))
         values.setdefault("control_range", np.tile([-np.inf, np.inf], (values["effort"].size, 1)))
         values.setdefault("drive_coupling", np.full(values["effort"].size, -1))
     for field in fields(Ties):
         empty = getattr(Ties(), field.name)
         values.setdefault(f"ties.{field.name}", np.array([], str) if isinstance(empty, tuple) else empty)
+    if "mass" in values:
+        values.setdefault("gravcomp", np.zeros_like(values["mass"], dtype=float))
+    for name, array in thrust_arrays([]).items():
+        values.setdefault(name, array)
     values.setdefault("key_names", np.array([], str))
     for name, like in (("key_q", "q0"), ("key_qd", "armature"), ("key_u", "u0")):
         if like in values:

@@ -80,6 +80,10 @@ def _link(model: Model, i: int) -> str:
                 joint += f", {key} {getattr(model, key)[v]:.4g}"
         for k in np.flatnonzero(model.drive_dof == v):
             joint += "; " + _drive(model, int(k), name)
+    for k in model.thrust_drive[model.thrust_link == i]:
+        joint += "; pushed by " + _drive(model, int(k), "")
+    if model.gravcomp[i]:
+        joint += f"; gravcomp {model.gravcomp[i]:.4g}"
     return f"{model.link_names[i]} ({joint}) {model.mass[i]:.4g} kg"
 
 
@@ -96,6 +100,9 @@ def _drive(model: Model, k: int, joint: str) -> str:
         text += f", kd {model.kd[k]:g}"
     if np.isfinite(model.effort[k]):
         text += f", effort {model.effort[k]:g}"
+        if model.effort_center[k]:
+            low, high = model.effort_center[k] + np.array([-1, 1]) * model.effort[k]
+            text += f" about {model.effort_center[k]:g} ({low:g} to {high:g})"
     low, high = model.control_range[k]
     if np.isfinite(low) or np.isfinite(high):
         text += f", u in [{low:.4g}, {high:.4g}]"

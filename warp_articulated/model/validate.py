@@ -161,6 +161,8 @@ def _check_numbers(where: str, body: Body) -> None:
             f"{where}: the inertia must be 3 x 3 finite numbers up to {LARGEST:g}, not {inertia.tolist()}."
         )
     check_amount(where, "mass", body.mass)
+    if not usable(body.gravcomp):
+        raise ModelError(f"{where}: gravcomp is {body.gravcomp}; it must be a finite number up to {LARGEST:g}.")
     if body.q0 is not None:
         q0 = np.asarray(body.q0, float)
         problem = position_problem(body.joint_type, q0)
@@ -254,21 +256,39 @@ def _check_mesh(where: str, shape: Shape) -> None:
             raise ModelError(f"{where}: the faces of a mesh must be (m, 3) indices of its {len(corners)} vertices.")
 
 
-def check_drives(name: str, drives: Sequence[Drive]) -> None:
-    """Raise ModelError for drives without a meaning."""
+def check_drives(name: str, drives: Sequence[Drive], links: int) -> None:
+    """Raise ModelError for drives without a meaning, or that push none of so many links."""
     for drive in drives:
         where = f"{name}: drive {drive.name or drive.joint!r}"
+        if drive.thrust is not None:
+            _check_thrust(where, drive, links)
         if not usable(drive.gear) or (drive.gear == 0 and drive.type == DriveType.POSITION):
             raise ModelError(f"{where}: its gear is {drive.gear}; it must be a finite number that is not zero.")
         check_amount(where, "kp", drive.kp)
         check_amount(where, "kd", drive.kd)
         if not drive.effort >= 0:
             raise ModelError(f"{where}: its effort limit is {drive.effort}; it must be zero or more, or infinite.")
+        if not usable(drive.effort_center):
+            raise ModelError(
+                f"{where}: the middle of its efforts is {drive.effort_center}; it must be a finite number."
+            )
         if drive.u0 is not None and not usable(drive.u0):
             raise ModelError(f"{where}: its default control u0 is {drive.u0}; it must be a finite number.")
         low, high = drive.control_range
         if not (low <= high and low < np.inf and high > -np.inf):
             raise ModelError(f"{where}: its control range is {low:g} to {high:g}; swap the bounds.")
+
+
+def _check_thrust(where: str, drive: Drive, links: int) -> None:
+    assert drive.thrust is not None
+    if drive.joint:
+        raise ModelError(f"{where} pushes a link, so it cannot act on joint {drive.joint!r} as well.")
+    if drive.type != DriveType.TORQUE:
+        raise ModelError(f"{where} pushes a link, so it must be a torque drive, not a {drive.type.name.lower()} drive.")
+    if not 0 <= drive.thrust.link < links:
+        raise ModelError(f"{where} pushes link {drive.thrust.link}; it must be one of the {links} links.")
+    check_vector(where, "the place of its thrust", drive.thrust.pos, 3)
+    check_vector(where, "the force and torque of its thrust", drive.thrust.wrench, 6)
 
 
 def _check_inertia(where: str, body: Body) -> bool:
