@@ -8,6 +8,7 @@ so have tests with the fixture `own_kernels`.
 
 from contextlib import contextmanager
 from dataclasses import replace
+from dataclasses import replace
 from unittest.mock import patch
 
 from warp_articulated.kernels.types import Sizes
@@ -30,6 +31,8 @@ CLASSES = (
         links=16, dofs=32, depth=8, contacts=16, joint_rows=12, sides=2, kinds=TIED, ties=12, tie_rows=24, tie_sides=24
     ),
 )
+# for tests that simulate what they have not chosen
+EVERYTHING = replace(CLASSES[-1], dofs=64, contacts=32, kinds=tuple(sorted((int(a), int(b)) for a, b in SLOTS)))
 SWEEPS = tuple(steps for steps in topology.SWEEP_STEPS if steps >= 50)
 
 

@@ -230,12 +230,12 @@ def test_unsupported_features_are_listed(tmp_path):
         tmp_path,
         '<option density="1.2"/><worldbody><body name="a"><joint name="j"/><geom size="0.1"/></body>'
         '<body name="b"><joint name="k" type="ball" range="0 1" limited="true" stiffness="2"/><geom size="0.1"/></body>'
-        '</worldbody><equality><joint joint1="j" polycoef="1 0 0 0 0"/></equality>'
-        '<tendon><fixed stiffness="3"><joint joint="j" coef="1"/></fixed></tendon>',
+        '<site name="s"/><site name="t"/></worldbody>'
+        '<tendon><spatial stiffness="3"><site site="s"/><site site="t"/></spatial></tendon>',
     )
     with pytest.warns(UserWarning, match="the simulation will differ"):
         notes = " ".join(load_mjcf(path).notes)
-    for word in ("equality", "tendons", "fluid", "range of ball", "spring of ball"):
+    for word in ("runs through sites", "fluid", "range of ball", "spring of ball"):
         assert word in notes
 
 
