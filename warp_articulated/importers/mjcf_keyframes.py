@@ -28,7 +28,7 @@ def read_keyframes(source: Source, controls: list[int]) -> dict[str, Keyframe]:
 def posed_by_key(model: Model, name: str) -> Model:
     """The model with a keyframe's pose and control as q0 and u0. A model has no default velocity."""
     key = model.keyframes[name]
-    pose = {joint: key.q[model.joint_q(joint)] for joint in model.joint_names}
+    pose = {joint: key.q[model.joint_q(joint)].tolist() for joint in model.joint_names}
     model = model.with_pose(pose, np.clip(key.u, *model.control_range.T))
     if key.qd.any():
         note = f"Keyframe {name!r} moves; a model starts at rest, and model.keyframes[{name!r}].qd has the velocities."

@@ -241,6 +241,8 @@ def check_drives(name: str, drives: Sequence[Drive], links: int) -> None:
 
 def _check_thrust(where: str, drive: Drive, links: int) -> None:
     assert drive.thrust is not None
+    if drive.joint:
+        raise ModelError(f"{where} pushes a link, so it cannot act on joint {drive.joint!r} as well.")
     if drive.type != DriveType.TORQUE:
         raise ModelError(f"{where} pushes a link, so it must be a torque drive, not a {drive.type.name.lower()} drive.")
     if not 0 <= drive.thrust.link < links:
