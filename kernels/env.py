@@ -110,6 +110,21 @@ def make_types(real, sizes: Sizes):
         x: real
 
     @wp.struct
+    class Tie:
+        """An equality constraint: one or three rows that are never given up (ties.py)."""
+
+        kind: int
+        index: int  # loop, coupling or drive
+        row: int  # its first
+        rows: int
+        link_a: int
+        link_b: int
+        pa: vec3  # the two points, each relative to the origin of its link's tree
+        pb: vec3
+        axes: mat33  # directions of the rows, as rows, world axes
+        error: vec3  # from the one point to the other, or the turn between the links; of a coupling, its value
+
+    @wp.struct
     class Mark:
         """A contact, by pair and feature, or a joint's limit, by pair -1 and limit_code (joint_rows.py)."""
 
@@ -178,7 +193,7 @@ def make_types(real, sizes: Sizes):
         link: int
         row: int  # of A, the first
         rows: int  # 3, or 1 for a joint's row
-        second: int  # 1: the second side of a contact
+        second: int  # 1: the second side of a contact or tie
         pick: int  # entry of a list that is kept here: halves whose path contains the current joint
         u: vec3
         F: mat36  # wrenches that have arrived
@@ -187,7 +202,10 @@ def make_types(real, sizes: Sizes):
 
     NL, NV, ND, NC = sizes.links + 1, sizes.dofs, sizes.depth, sizes.contacts
     NJ, NS, NR, NP, NI = sizes.joint_rows, sizes.sides, sizes.rows, sizes.columns, sizes.sweeps
-    NH = NC * NS + NJ
+    NT, NE, NTS = sizes.ties, sizes.tie_rows, sizes.tie_sides
+    NH = NC * NS + NJ + NTS
+    NRE = NR + NE  # rows of E
+    NPE = -(-NRE // PACK) * PACK
     impacts, NQ, NM = sizes.impacts, sizes.dofs + sizes.links, NC + NJ  # a quaternion has one number more than rates
     # All working memory is one local vector, seen as arrays; in kernels of the adjoint it is longer. What the solver
     # and its adjoint need is overwritten by what comes after them.
@@ -201,11 +219,19 @@ def make_types(real, sizes: Sizes):
             stage_q=(real, impacts * NQ), stage_qd=(real, 2 * impacts * NV),
         )  # fmt: skip
     solver = dict(A=(real, NR * NP), y=(real, NP), scale=(real, NP))
+    if NT:
+        step |= dict(ties=(Tie, NT), tie_u=(real, NE * NV), tie_x=(real, NE), tie_cfm=(real, NE))
+        solver |= dict(tie_L=(real, NE * NE), tie_Y=(real, NE * NP), tie_y=(real, NE))
     solver_bar = dict(x_bar=(real, NP), dx=(real, NP), history=(real, NI * NR))
     after = dict(link_bars=(LinkBar, NL), halves=(Half, NH))
+    if NT:
+        solver_bar |= dict(tie_G=(real, NE * NP), tie_x_bar=(real, NE))
+        after |= dict(tie_side_u=(vec3, NTS * ND), tie_side_uD=(vec3, NTS * ND), tie_roots=(Root, NTS))
     bars = dict(
-        dof_bars=(DofBar, NV), contact_bars=(ContactBar, NC), joint_row_bars=(JointRowBar, NJ), E=(real, NR * NP)
+        dof_bars=(DofBar, NV), contact_bars=(ContactBar, NC), joint_row_bars=(JointRowBar, NJ), E=(real, NRE * NPE)
     )
+    if NT:
+        bars |= dict(tie_b=(real, NE), tie_E=(real, NE))
     if impacts:
         bars |= dict(extra=(real, NV))
     Memory, _ = _layout(real, step | solver)
@@ -220,6 +246,10 @@ def make_types(real, sizes: Sizes):
     ROLES, MARKS, STAGES, STAGE_Q, STAGE_QD, EXTRA = (
         at.get(name, none) for name in ("roles", "marks", "stages", "stage_q", "stage_qd", "extra")
     )
+    TIES, TIE_U, TIE_X, TIE_CFM, TIE_L, TIE_Y, TIE_RIGHT, TIE_G, TIE_X_BAR, TIE_B, TIE_E = (
+        at.get(f"tie{name}", none) for name in ("s", "_u", "_x", "_cfm", "_L", "_Y", "_y", "_G", "_x_bar", "_b", "_E")
+    )
+    TIE_SIDE_U, TIE_SIDE_UD, TIE_ROOTS = (at.get(name, none) for name in ("tie_side_u", "tie_side_uD", "tie_roots"))
 
     @wp.struct
     class Env:
@@ -251,6 +281,17 @@ def make_types(real, sizes: Sizes):
         sweeps: int
         moving: int  # sweeps before the impulses came to rest
         change: real  # largest change of an impulse in the last sweep
+        # equality constraints, if Sizes.ties (core/ties.py and core/elimination.py)
+        ties: wp.array(dtype=Tie)
+        num_ties: int
+        num_tie_rows: int  # those that are eliminated; rows of tendons at a limit come behind them in tie_u
+        num_bounded: int  # rows of tendons at a limit
+        tie_u: wp.array2d(dtype=real)  # [row, dof]: what a row's up pass leaves on the dofs
+        tie_x: wp.array(dtype=real)  # impulses
+        tie_cfm: wp.array(dtype=real)
+        tie_L: wp.array2d(dtype=real)
+        tie_Y: wp.array2d(dtype=real)
+        tie_y: wp.array(dtype=real)
         # the rest is for steps that impacts interrupt (core/impacts.py)
         h: real  # length of the step; model.dt is 1 at an impact
         stage: int  # evaluation of the step: even ones are motion, odd ones impacts
@@ -294,6 +335,14 @@ def make_types(real, sizes: Sizes):
         e.stage = 0
         e.hit = NOTHING
         e.num_marks = 0
+        if wp.static(NT > 0):
+            e.ties = wp.array(ptr=start + TIES, shape=(NT,), dtype=Tie)
+            e.tie_u = wp.array(ptr=start + TIE_U, shape=(NE, NV), dtype=real)
+            e.tie_x = wp.array(ptr=start + TIE_X, shape=(NE,), dtype=real)
+            e.tie_cfm = wp.array(ptr=start + TIE_CFM, shape=(NE,), dtype=real)
+            e.tie_L = wp.array(ptr=start + TIE_L, shape=(NE, NE), dtype=real)
+            e.tie_Y = wp.array(ptr=start + TIE_Y, shape=(NE, NP), dtype=real)
+            e.tie_y = wp.array(ptr=start + TIE_RIGHT, shape=(NE,), dtype=real)
         if wp.static(impacts > 0):
             e.roles = wp.array(ptr=start + ROLES, shape=(NC,), dtype=int)
             e.marks = wp.array(ptr=start + MARKS, shape=(impacts, NM), dtype=Mark)
@@ -330,6 +379,13 @@ def make_types(real, sizes: Sizes):
         x_packs: wp.array(dtype=pack)
         dx: wp.array(dtype=real)
         dx_packs: wp.array(dtype=pack)
+        # of equality constraints
+        tie_G: wp.array2d(dtype=real)
+        tie_x: wp.array(dtype=real)
+        tie_b: wp.array(dtype=real)
+        tie_E: wp.array(dtype=real)  # diagonal of E
+        tie_paths: Paths
+        first_tie: int  # the first half that belongs to a tie
         # the rest is for steps that impacts interrupt
         backwards: int  # 1: the last evaluation of the step has been reached
         rest: real  # of the time that is left of the step
@@ -346,8 +402,8 @@ def make_types(real, sizes: Sizes):
         e_bar.contacts = wp.array(ptr=start + CONTACT_BARS, shape=(NC,), dtype=ContactBar)
         e_bar.joint_rows = wp.array(ptr=start + JOINT_ROW_BARS, shape=(NJ,), dtype=JointRowBar)
         e_bar.halves = wp.array(ptr=start + HALVES, shape=(NH,), dtype=Half)
-        e_bar.E = wp.array(ptr=start + MATRIX_BAR, shape=(NR, NP), dtype=real)
-        e_bar.E_packs = wp.array(ptr=start + MATRIX_BAR, shape=(NR, NP // PACK), dtype=pack)
+        e_bar.E = wp.array(ptr=start + MATRIX_BAR, shape=(NRE, NPE), dtype=real)
+        e_bar.E_packs = wp.array(ptr=start + MATRIX_BAR, shape=(NRE, NPE // PACK), dtype=pack)
         e_bar.x = wp.array(ptr=start + X, shape=(NP,), dtype=real)
         e_bar.x_packs = wp.array(ptr=start + X, shape=(NP // PACK,), dtype=pack)
         e_bar.dx = wp.array(ptr=start + DX, shape=(NP,), dtype=real)
@@ -355,11 +411,19 @@ def make_types(real, sizes: Sizes):
         e.history = wp.array(ptr=start + HISTORY, shape=(NI, NR), dtype=real)
         e_bar.backwards = 0
         e_bar.duration = real(0.0)
+        if wp.static(NT > 0):
+            e_bar.tie_G = wp.array(ptr=start + TIE_G, shape=(NE, NP), dtype=real)
+            e_bar.tie_x = wp.array(ptr=start + TIE_X_BAR, shape=(NE,), dtype=real)
+            e_bar.tie_b = wp.array(ptr=start + TIE_B, shape=(NE,), dtype=real)
+            e_bar.tie_E = wp.array(ptr=start + TIE_E, shape=(NE,), dtype=real)
+            e_bar.tie_paths.u = wp.array(ptr=start + TIE_SIDE_U, shape=(NTS, ND), dtype=vec3)
+            e_bar.tie_paths.uD = wp.array(ptr=start + TIE_SIDE_UD, shape=(NTS, ND), dtype=vec3)
+            e_bar.tie_paths.root = wp.array(ptr=start + TIE_ROOTS, shape=(NTS,), dtype=Root)
         if wp.static(impacts > 0):
             e_bar.extra = wp.array(ptr=start + EXTRA, shape=(NV,), dtype=real)
 
     structs = (
-        Link, Dof, Root, JointRoot, Paths, JointPaths, Contact, JointRow, Mark, Stage, LinkBar, DofBar, ContactBar,
+        Link, Dof, Root, JointRoot, Paths, JointPaths, Contact, JointRow, Tie, Mark, Stage, LinkBar, DofBar, ContactBar,
         JointRowBar, Half, Env, EnvBar,
     )  # fmt: skip
     return SimpleNamespace(

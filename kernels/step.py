@@ -6,8 +6,10 @@ import warp as wp
 
 from .collision.detection import make_detection
 from .core.actuation import make_actuation
+from .core.couplings import make_couplings
 from .core.delassus import make_delassus
 from .core.dynamics import make_dynamics
+from .core.elimination import make_elimination
 from .core.gaps import make_gaps
 from .core.gravcomp import make_gravcomp
 from .core.impacts import make_impacts
@@ -31,19 +33,21 @@ def make_step(real, sizes: Sizes):
     spatial = make_spatial(t)
     kinematics = make_kinematics(t, spatial)
     gaps = make_gaps(t, spatial)
-    actuation = make_actuation(t, spatial, gaps)
+    couplings = make_couplings(t, spatial)
+    actuation = make_actuation(t, spatial, gaps, couplings)
     wrenches = make_wrenches(t, spatial)
     gravcomp = make_gravcomp(t, spatial)
     thrusts = make_thrusts(t, spatial, actuation)
     dynamics = make_dynamics(t, spatial, wrenches, gravcomp, thrusts)
     detection = make_detection(t, spatial, gaps, kinematics)
-    rows = make_rows(t, spatial, gaps, actuation, dynamics, detection)
-    delassus = make_delassus(t, spatial, dynamics)
+    rows = make_rows(t, spatial, gaps, couplings, actuation, dynamics, detection)
+    delassus = make_delassus(t, spatial, dynamics, rows)
+    elimination = make_elimination(t, spatial)
     pgs = make_pgs(t, spatial)
     integrate = make_integrate(t, kinematics)
     motion = make_motion(t, spatial, integrate, wrenches, gravcomp)
     impacts = make_impacts(t, spatial, gaps, integrate, rows)
-    interrupts = sizes.impacts > 0
+    interrupts, tied = sizes.impacts > 0, sizes.ties > 0
 
     @stage
     def evaluate(e: wp.ref[Env]):
@@ -54,7 +58,11 @@ def make_step(real, sizes: Sizes):
         detection.detect(e)
         rows.find_rows(e)
         delassus.delassus(e)
+        if wp.static(tied):
+            elimination.eliminate(e)
         pgs.solve(e)
+        if wp.static(tied):
+            elimination.solve_ties(e)
         rows.apply_impulses(e)
         dynamics.solve_down(e)
 
@@ -68,7 +76,11 @@ def make_step(real, sizes: Sizes):
         # the solve for the rates, and the impulses in it
         dynamics.solve_up_adjoint(e, e_bar)
         rows.impulses_adjoint(e, e_bar)
+        if wp.static(tied):
+            elimination.solve_ties_adjoint(e, e_bar)
         pgs.solve_adjoint(e, e_bar)
+        if wp.static(tied):
+            elimination.eliminate_adjoint(e, e_bar)
         rows.apply_b_bar(e, e_bar)
         dynamics.solve_down_adjoint(e, e_bar)
         # everything that the equations depend on

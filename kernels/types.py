@@ -15,6 +15,7 @@ import warp as wp
 
 from ..device.parameters import GROUPS, PARAMETERS
 from ..model import DriveType, JointType
+from ..model.ties import POWERS as TIE_POWERS
 
 FREE = wp.constant(int(JointType.FREE))
 REVOLUTE = wp.constant(int(JointType.REVOLUTE))
@@ -28,6 +29,15 @@ THRUST = wp.constant(-1)  # a drive that pushes a link, with the law of TORQUE (
 LIMIT = wp.constant(0)  # kinds of JointRow
 DRIVE = wp.constant(1)
 DRY_FRICTION = wp.constant(2)
+TENDON_LIMIT = wp.constant(3)  # these two are of a coupling: JointRow.dof is a row of Env.tie_u
+TENDON_DRIVE = wp.constant(4)
+
+POINT = wp.constant(0)  # kinds of Tie: two points of a loop coincide,
+TURN = wp.constant(1)  # two links have the same orientation,
+COUPLING = wp.constant(2)  # a coupling is zero;
+SPRING = wp.constant(3)  # spring and damper of a tendon,
+PULL = wp.constant(4)  # a drive that acts on a tendon
+POWERS = wp.constant(TIE_POWERS)  # coefficients of a coupling's polynomials
 
 ASIDE = wp.constant(0)  # roles of contacts in steps that impacts interrupt: near, but not a row,
 ROW = wp.constant(1)  # a row, unless the forces of the step make it an impact,
@@ -69,6 +79,9 @@ class Sizes:
     gravcomp: bool = False  # links may be relieved of their weight (core/gravcomp.py)
     thrusts: bool = False  # some drives push links (core/thrusts.py)
     lopsided: bool = False  # some drives push harder in one direction than in the other
+    ties: int = 0  # equality constraints (core/ties.py): blocks of one or three rows that can act at once,
+    tie_rows: int = 0  # their rows and those of tendons at a limit, and
+    tie_sides: int = 0  # links and dofs that they act on
 
     @property
     def rows(self) -> int:
@@ -140,6 +153,22 @@ def make_arguments(real):
         tolerance: real  # PGS stops when no impulse changes by more than this,
         rounding: real  # or, when changes no longer shrink, by more than this share of the largest impulse
         pyramid: int  # 1: friction limited per axis; 0: Coulomb's cone
+        num_ties: int  # that can act, see core/ties.py
+        tie_kind: wp.array(dtype=int)
+        tie_index: wp.array(dtype=int)  # loop, coupling or drive
+        loop_a: wp.array(dtype=int)  # [loop]: its links
+        loop_b: wp.array(dtype=int)
+        loop_axes: wp.array2d(dtype=mat33)  # [loop, POINT or TURN]: directions that are held, as rows, in link a; or 0
+        loop_rot: wp.array(dtype=mat33)  # orientation of link a in link b
+        term_start: wp.array(dtype=int)  # [coupling], and the number of terms behind the last
+        term_dof: wp.array(dtype=int)
+        term_ref: wp.array(dtype=real)
+        coupling_rest: wp.array2d(dtype=real)  # [coupling]: lengths between which a tendon's spring is slack
+        coupling_range: wp.array2d(dtype=real)  # limits of a tendon's length
+        limited_couplings: wp.array(dtype=int)
+        num_limited_couplings: int
+        drive_coupling: wp.array(dtype=int)  # [drive]: the coupling that it acts on, -1: a joint
+        tie_erp: real  # share of the error of a loop or coupling that is removed per step
         restitution_threshold: real  # m/s; slower impacts do not bounce
         max_push_speed: real  # m/s, limit of the speed at which penetrating shapes are pushed apart
 

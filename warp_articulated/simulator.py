@@ -23,6 +23,7 @@ from .device.structs import broadcast, check_names, check_rows, check_values
 from .device.topology import default_contacts
 from .model import JointType, Model
 
+TIE_ERP = 0.8  # share of the error of a loop or coupling that is removed per step
 # What the solver takes for rounding, as a share of the largest impulse: a few units in the last place
 ROUNDING = {"float32": 2.0**-21, "float64": 2.0**-50}
 
@@ -134,6 +135,7 @@ class Simulator:
                     "pyramid": int(friction == "pyramid"),
                     "restitution_threshold": restitution_threshold,
                     "max_push_speed": max_push_speed,
+                    "tie_erp": TIE_ERP,
                 },
             )
             # kept on the device: a copy from the host at every step would wait, and no CUDA graph could hold it

@@ -308,4 +308,4 @@ def make_detection(t, spatial, gaps, kinematics):
         pose_adjoint(e, e_bar, a, A)
         pose_adjoint(e, e_bar, b, B)
 
-    return exports(detect, smallest_gap, contact_adjoint, tangents_adjoint=frames.tangents_adjoint)
+    return exports(detect, smallest_gap, contact_adjoint, tree_shift, tangents_adjoint=frames.tangents_adjoint)

@@ -16,8 +16,9 @@ import warp as wp
 from ..types import DRIVE, THRUST, TORQUE, VELOCITY, exports, stage
 
 
-def make_actuation(t, s, limits):
+def make_actuation(t, s, limits, couplings):
     real, Env, EnvBar, clip = t.real, t.Env, t.EnvBar, s.clip
+    tied = t.sizes.ties > 0
 
     @wp.func
     def passive_forces(e: wp.ref[Env]):
@@ -144,6 +145,10 @@ def make_actuation(t, s, limits):
         room = int(-1)  # not known before a drive needs it
         for k in range(e.model.num_drives):
             j = e.model.drive_dof[k]
+            if wp.static(tied):
+                if j < 0:
+                    couplings.pull(e, k)
+                    continue
             limit = e.params.effort_limit[e.index, k]
             if wp.static(t.sizes.thrusts):
                 if e.model.drive_type[k] == THRUST:
@@ -176,6 +181,10 @@ def make_actuation(t, s, limits):
         room = int(-1)
         for k in range(e.model.num_drives):
             j = e.model.drive_dof[k]
+            if wp.static(tied):
+                if j < 0:
+                    couplings.pull_adjoint(e, e_bar, k)
+                    continue
             limit = e.params.effort_limit[e.index, k]
             force_bar = e_bar.dofs[j].s
             if wp.static(t.sizes.thrusts):

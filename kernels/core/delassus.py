@@ -13,13 +13,15 @@ of link i if m is a motion of the joint, and of its parent (with the IA that it 
 
 import warp as wp
 
-from ..types import FREE, exports, stage
+from ..types import FREE, TENDON_LIMIT, TURN, exports, stage
 
 
-def make_delassus(t, s, dynamics):
+def make_delassus(t, s, dynamics, rows):
     real, vec3, vec6, mat33, mat36, sym6 = t.real, t.vec3, t.vec6, t.mat33, t.mat36, t.sym6
-    Env, EnvBar, Half = t.Env, t.EnvBar, t.Half
+    Env, EnvBar, Half, Paths = t.Env, t.EnvBar, t.Half, t.Paths
     SIDES = wp.constant(t.sizes.sides)
+    tied = t.sizes.ties > 0
+    ties = rows.ties
 
     # Sides are numbered SIDES * contact + side.
     # Indices are passed rather than views of an array: making a view costs as much as a product.
@@ -111,6 +113,23 @@ def make_delassus(t, s, dynamics):
     # Adjoint. A half is one side of a contact, or a joint's row: three rows, of which a joint uses the first.
 
     @wp.func
+    def fill_half(e: wp.ref[Env], half: wp.ref[Half], paths: wp.ref[Paths], side: int, F: mat36):
+        """From the wrenches F on the half's link; side: its number in paths."""
+        link = half.link
+        for d in range(e.model.depth[link]):
+            F -= wp.outer(paths.uD[side, d], e.dofs[e.model.chain[link, d]].U)
+        half.F = F
+        half.Z = mat36()
+        free = e.model.free_dof[link]
+        if free >= 0:
+            u = paths.root[side].u
+            half.H = wp.matrix_from_rows(
+                dynamics.free_motion(e, free, u[0]),
+                dynamics.free_motion(e, free, u[1]),
+                dynamics.free_motion(e, free, u[2]),
+            )
+
+    @wp.func
     def contact_half(e: wp.ref[Env], half: wp.ref[Half], k: int, second: int, link: int):
         """One side of contact k; F: the part of its wrenches that reaches the root."""
         side = SIDES * k + second
@@ -125,18 +144,7 @@ def make_delassus(t, s, dynamics):
             s.wrench(p, e.contacts[k].t * sign),
             s.wrench(p, e.contacts[k].s * sign),
         )
-        for d in range(e.model.depth[link]):
-            F -= wp.outer(e.paths.uD[side, d], e.dofs[e.model.chain[link, d]].U)
-        half.F = F
-        half.Z = mat36()
-        free = e.model.free_dof[link]
-        if free >= 0:
-            u = e.paths.root[side].u
-            half.H = wp.matrix_from_rows(
-                dynamics.free_motion(e, free, u[0]),
-                dynamics.free_motion(e, free, u[1]),
-                dynamics.free_motion(e, free, u[2]),
-            )
+        fill_half(e, half, e.paths, side, F)
 
     @wp.func
     def joint_half(e: wp.ref[Env], half: wp.ref[Half], k: int, link: int):
@@ -156,6 +164,51 @@ def make_delassus(t, s, dynamics):
             half.H = wp.matrix_from_rows(dynamics.free_motion(e, free, e.joint_paths.root[k].u[0]), o, o)
 
     @wp.func
+    def tie_half(e: wp.ref[Env], e_bar: wp.ref[EnvBar], count: int, F: mat36, own: real):
+        """Complete half `count`, one side of a tie, or one dof of a coupling with the force `own`."""
+        side = count - e_bar.first_tie
+        rows.side_path.propagate(e, e_bar.tie_paths, side, e_bar.halves[count].link, F, own)
+        fill_half(e, e_bar.halves[count], e_bar.tie_paths, side, F)
+
+    @wp.func
+    def coupling_halves(e: wp.ref[Env], e_bar: wp.ref[EnvBar], count: int, c: int, row: int, sign: real):
+        for m in range(e.model.term_start[c], e.model.term_start[c + 1]):
+            e_bar.halves[count].link = e.model.dof_link[e.model.term_dof[m]]
+            e_bar.halves[count].row = row
+            e_bar.halves[count].rows = 1
+            e_bar.halves[count].second = 0
+            tie_half(e, e_bar, count, mat36(), sign * rows.couplings.slope(e, m))
+            count += 1
+        return count
+
+    @wp.func
+    def list_tie_halves(e: wp.ref[Env], e_bar: wp.ref[EnvBar], count: int):
+        """Halves of ties and of tendons' bounded rows; returns the number of all halves."""
+        e_bar.first_tie = count
+        first = 3 * e.num_contacts
+        for k in range(e.num_joint_rows):
+            if e.joint_rows[k].kind >= TENDON_LIMIT:
+                c = ties.bounded_coupling(e, e.joint_rows[k])
+                count = coupling_halves(e, e_bar, count, c, first + k, e.joint_rows[k].sign)
+        first += e.num_joint_rows
+        for k in range(e.num_ties):
+            row = first + e.ties[k].row
+            if e.ties[k].kind <= TURN:
+                for second in range(2):
+                    link = wp.where(second == 0, e.ties[k].link_a, e.ties[k].link_b)
+                    if link > 0:
+                        e_bar.halves[count].link = link
+                        e_bar.halves[count].row = row
+                        e_bar.halves[count].rows = 3
+                        e_bar.halves[count].second = second
+                        tie_half(e, e_bar, count, ties.side_wrenches(e.ties[k], second), real(0.0))
+                        count += 1
+            else:
+                c = ties.coupling_of(e, e.ties[k].kind, e.ties[k].index)
+                count = coupling_halves(e, e_bar, count, c, row, real(1.0))
+        return count
+
+    @wp.func
     def list_halves(e: wp.ref[Env], e_bar: wp.ref[EnvBar]):
         count = int(0)
         for k in range(e.num_contacts):
@@ -167,8 +220,11 @@ def make_delassus(t, s, dynamics):
                     contact_half(e, e_bar.halves[count], k, 1, e.contacts[k].link_b)
                     count += 1
         for k in range(e.num_joint_rows):
-            joint_half(e, e_bar.halves[count], k, e.joint_rows[k].link)
-            count += 1
+            if wp.static(not tied) or e.joint_rows[k].kind < TENDON_LIMIT:
+                joint_half(e, e_bar.halves[count], k, e.joint_rows[k].link)
+                count += 1
+        if wp.static(tied):
+            count = list_tie_halves(e, e_bar, count)
         e_bar.num_halves = count
 
     @wp.func
@@ -244,6 +300,10 @@ def make_delassus(t, s, dynamics):
         for m in range(picked):
             k = e_bar.halves[m].pick
             r = e_bar.halves[k].row
+            if wp.static(tied):
+                if k >= e_bar.first_tie:
+                    e_bar.halves[k].u = e_bar.tie_paths.u[k - e_bar.first_tie, d]
+                    continue
             if e_bar.halves[k].rows == 3:
                 e_bar.halves[k].u = e.paths.u[SIDES * (r / 3) + e_bar.halves[k].second, d]
             else:
@@ -263,6 +323,10 @@ def make_delassus(t, s, dynamics):
             kappa += wp.dot(u, z)
             e_bar.halves[k].Z = Z + wp.outer(z, S)
             e_bar.halves[k].F = e_bar.halves[k].F + wp.outer(u * Dinv, U)
+            if wp.static(tied):
+                if e_bar.halves[k].rows == 1:
+                    # the rate of its last dof, for ties.half_rate; H itself is used at the root only
+                    e_bar.halves[k].H = wp.matrix_from_rows(vec6(z[0]), vec6(), vec6())
         k1 = k1 * Dinv
         kappa = (kappa - wp.dot(U, k1)) * Dinv
         e_bar.dofs[j].kappa = kappa

@@ -1,14 +1,15 @@
 """A joint's row in the contact problem: a limit, a drive beyond its effort, or dry friction.
 
-Each is one bounded row on one dof: J is the unit vector of the dof (times a sign), low <= x <= high.
+Each is one bounded row on one dof: J is the unit vector of the dof (times a sign), low <= x <= high. Bounded rows of
+tendons, which act on several dofs, are in the same list, but their code is in ties.py.
 """
 
 import warp as wp
 
-from ..types import DRIVE, DRY_FRICTION, LIMIT, exports
+from ..types import DRIVE, DRY_FRICTION, LIMIT, TENDON_LIMIT, exports
 
 
-def make_joint_rows(t, gaps, actuation, path):
+def make_joint_rows(t, gaps, actuation, path, ties):
     real, Env, EnvBar, JointRow, JointRowBar = t.real, t.Env, t.EnvBar, t.JointRow, t.JointRowBar
     mat16 = wp.types.matrix(shape=(1, 6), dtype=real)
 
@@ -51,6 +52,9 @@ def make_joint_rows(t, gaps, actuation, path):
     @wp.func
     def joint_row(e: wp.ref[Env], k: int, row: wp.ref[JointRow]):
         """Up pass of row k; returns its entry of b, and whether it stays a row: limits may turn out to be impacts."""
+        if wp.static(t.sizes.ties > 0):
+            if row.kind >= TENDON_LIMIT:
+                return ties.bounded_row(e, row), True
         acceleration = path.propagate(e, e.joint_paths, k, row.link, mat16(), row.sign)
         bias, cfm = row_terms(e, row)
         row.cfm = cfm
@@ -75,6 +79,9 @@ def make_joint_rows(t, gaps, actuation, path):
     @wp.func
     def joint_row_adjoint(e: wp.ref[Env], e_bar: wp.ref[EnvBar], row: wp.ref[JointRow], bar: wp.ref[JointRowBar]):
         """What b (J is constant), compliance and bounds depend on."""
+        if wp.static(t.sizes.ties > 0):
+            if row.kind >= TENDON_LIMIT:
+                return  # ties.py
         j = row.dof
         e_bar.qd[j] = e_bar.qd[j] + row.sign * bar.b
         cfm_bar = bar.b * row.x + bar.E

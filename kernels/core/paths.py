@@ -82,7 +82,8 @@ def make_paths(t, dynamics, width: int):
     def propagate(e: wp.ref[Env], paths: wp.ref[Paths], k: int, link: int, F: mat, own: real):
         """Up pass of a side or row k from a link to the world; returns J Mhat^-1 times the forces left in dofs.u.
 
-        F: wrenches on the link. own: force of a joint's row on its own dof, the last one before the link.
+        F: wrenches on the link. own: force of a joint's row on its own dof, the last one before the link; of three
+        rows the first one's, if it is not zero.
         """
         acceleration = vec()
         depth = e.model.depth[link]
@@ -93,6 +94,9 @@ def make_paths(t, dynamics, width: int):
             if wp.static(width == 1):
                 if n == 0:
                     u = vec(own)
+            elif wp.static(t.sizes.ties > 0):
+                if n == 0 and own != real(0.0):
+                    u = vec(own, real(0.0), real(0.0))
             uD = u * e.dofs[j].Dinv
             paths.u[k, d] = u
             if wp.static(width == 3):
@@ -129,4 +133,4 @@ def make_paths(t, dynamics, width: int):
             x += root_product(e, free, paths.root[k])
         return x
 
-    return exports(propagate, apply, product)
+    return exports(propagate, apply, product, substitute)

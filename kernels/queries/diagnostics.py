@@ -55,8 +55,13 @@ def make_diagnostics(real, sizes: Sizes):
             limit = e.params.effort_limit[e.index, k]
             force = e.model.gear[k] * e.u[k]
             if e.model.drive_type[k] > TORQUE:  # a PD drive
-                kp, kd = s.actuation.drive_gains(e, k)
-                force = s.actuation.drive_target(e, k) - (e.model.dt * kp + kd) * e.qd[e.model.drive_dof[k]]
+                j = e.model.drive_dof[k]
+                if wp.static(sizes.ties > 0):
+                    if j < 0:
+                        force = s.rows.ties.drive_force(e, k)
+                if j >= 0:
+                    kp, kd = s.actuation.drive_gains(e, k)
+                    force = s.actuation.drive_target(e, k) - (e.model.dt * kp + kd) * e.qd[j]
             if limit > real(0.0) and limit < real(wp.inf):
                 margin = smaller(margin, wp.abs(wp.abs(s.actuation.excess(e, k, force)) - limit) / limit)
         return margin

@@ -18,17 +18,23 @@ from warp_articulated.model.pairs import SLOTS
 
 GROUND = tuple((int(kind), int(ShapeType.PLANE)) for kind in (ShapeType.SPHERE, ShapeType.CAPSULE, ShapeType.BOX))
 ALL_KINDS = tuple(sorted((int(a), int(b)) for a, b in SLOTS))
+SPHERE, BOX = int(ShapeType.SPHERE), int(ShapeType.BOX)
+TIED = ((SPHERE, SPHERE), (SPHERE, BOX), *GROUND)
 CLASSES = (
     # robots on the ground: Laikago with and without its other shapes, Ant, Hopper, and everything smaller
     Sizes(links=16, dofs=24, depth=8, contacts=32, joint_rows=24, sides=1, kinds=GROUND),
     # bodies that touch each other: the zoo of the gradients, the room of the contacts, boxes, arms with grippers
     Sizes(links=16, dofs=64, depth=8, contacts=32, joint_rows=12, sides=2, kinds=ALL_KINDS),
+    # robots with loops, coupled joints and tendons
+    Sizes(
+        links=16, dofs=32, depth=8, contacts=16, joint_rows=12, sides=2, kinds=TIED, ties=12, tie_rows=24, tie_sides=24
+    ),
 )
 SWEEPS = tuple(steps for steps in topology.SWEEP_STEPS if steps >= 50)
 
 
 def fits(own: Sizes, room: Sizes) -> bool:
-    counts = ("links", "dofs", "depth", "contacts", "joint_rows", "sides")
+    counts = ("links", "dofs", "depth", "contacts", "joint_rows", "sides", "ties", "tie_rows", "tie_sides")
     return all(getattr(own, name) <= getattr(room, name) for name in counts) and set(own.kinds) <= set(room.kinds)
 
 

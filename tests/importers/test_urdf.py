@@ -270,12 +270,25 @@ def test_floating_joints_of_the_file(tmp_path, floating):
     assert [s.name for s in model.shapes] == ["ground"]
 
 
-def test_mimic_joints_are_refused_or_ignored():
+def test_mimic_joints_follow_or_are_ignored():
     path = pybullet_robot("franka_panda/panda.urdf")
-    with pytest.raises(ModelError, match=r"panda\.urdf:\d+: <mimic>.*mimic='ignore'"):
-        load_urdf(path, meshes=False)
+    model = load_urdf(path, meshes=False)
+    assert model.ties.coupling_names == ("panda_finger_joint2",)
+    assert model.ties.coupling_coef.tolist() == [[0, 1, 0, 0, 0], [0, -1, 0, 0, 0]]
+    assert "panda_finger_joint1" in model.drive_names and "panda_finger_joint2" not in model.drive_names
+    open_hand = model.with_pose({"panda_finger_joint1": 0.03})
+    np.testing.assert_allclose(open_hand.q0[-2:], 0.03)  # the other one follows
     model = load_urdf(path, meshes=False, mimic="ignore")
+    assert not model.ties and "panda_finger_joint2" in model.drive_names
     assert any("panda_finger_joint2" in note for note in model.notes)
+
+
+def test_mimic_of_a_joint_that_is_not_there_is_a_note(tmp_path):
+    """Real files have such mistakes, and Pinocchio loads them too."""
+    text = (SCENES / "cartpole.urdf").read_text("utf-8")
+    (tmp_path / "r.urdf").write_text(text.replace("</joint>", '<mimic joint="nobody"/></joint>', 1))
+    model = load_urdf(tmp_path / "r.urdf")
+    assert not model.ties and any("'nobody', which the file does not have" in note for note in model.notes)
 
 
 def test_floating_robot_starts_on_the_added_ground(tmp_path):

@@ -11,9 +11,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..model import Model
+from ..model.ties import POWERS
 
-COUNTS = ("links", "nv", "nu", "pairs", "shapes")  # of a model, that axes may have
-GROUPED = ("bodies", "placements", "joints", "touch")  # gradients of one group are computed together
+COUNTS = ("links", "nv", "nu", "pairs", "shapes", "loops", "couplings", "terms")  # of a model, that axes may have
+FIXED = {"ends": 2, "powers": POWERS}  # of a loop; of a polynomial
+GROUPED = ("bodies", "placements", "joints", "touch", "ties")  # gradients of one group are computed together
 VALUES = ((), (3,), (3, 3), (4,))  # a number, a vector, a matrix; a quaternion, which the kernels see as a matrix
 
 
@@ -36,7 +38,7 @@ class Parameter:
     def __post_init__(self):
         if self.group not in GROUPED:
             raise ValueError(f"parameter {self.name}: group is {self.group!r}; it must be one of {', '.join(GROUPED)}.")
-        if not set(self.counts) <= set(COUNTS) or self.value_shape not in VALUES:
+        if not set(self.counts) <= {*COUNTS, *FIXED} or self.value_shape not in VALUES:
             raise ValueError(
                 f"parameter {self.name}: shape is {self.shape}; it must be some of {', '.join(COUNTS)}, then nothing, "
                 "3, (3, 3) or 4; or (1,)."
@@ -111,6 +113,31 @@ _ROWS = (
         "erp", (1,), "1", "touch", "share of a penetration or limit violation that is removed per step", source=None
     ),
     Parameter("cfm", (1,), "1/kg", "touch", "compliance of contact normals and joint limits", source=None),
+    Parameter(
+        "loop_pos", ("loops", "ends", 3), "m", "ties", "the two points that a loop joins, in their links' frames",
+        signed=True, source=lambda model: model.ties.loop_pos,
+    ),
+    Parameter(
+        "loop_cfm", ("loops", "ends"), "1/kg or 1/(kg m²)", "ties", "compliance of a loop against shifts and turns",
+        source=lambda model: model.ties.loop_cfm,
+    ),
+    Parameter(
+        "coupling_coef", ("terms", "powers"), "1", "ties",
+        "polynomial of a coupled joint's position, from the constant to t⁴", signed=True,
+        source=lambda model: model.ties.coupling_coef,
+    ),
+    Parameter(
+        "coupling_cfm", ("couplings",), "1/kg", "ties", "compliance of a coupling that is held",
+        source=lambda model: model.ties.coupling_cfm,
+    ),
+    Parameter(
+        "tendon_stiffness", ("couplings",), "N/m", "ties", "spring of a tendon, beyond its rest lengths",
+        source=lambda model: model.ties.tendon_stiffness,
+    ),
+    Parameter(
+        "tendon_damping", ("couplings",), "N s/m", "ties", "viscous friction of a tendon",
+        source=lambda model: model.ties.tendon_damping,
+    ),
 )  # fmt: skip
 PARAMETERS: dict[str, Parameter] = {row.name: row for row in _ROWS}
 GROUPS = {group: tuple(row.name for row in _ROWS if row.group == group) for group in GROUPED}
@@ -124,6 +151,10 @@ def shapes(model: Model) -> dict[str, tuple[int, ...]]:
         "nu": model.nu,
         "pairs": len(model.pairs),
         "shapes": len(model.shapes),
+        "loops": len(model.ties.loop_names),
+        "couplings": len(model.ties.coupling_names),
+        "terms": len(model.ties.term_dof),
+        **FIXED,
     }
     return {name: tuple(counts[n] if isinstance(n, str) else n for n in row.shape) for name, row in PARAMETERS.items()}
 

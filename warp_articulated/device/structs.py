@@ -41,6 +41,11 @@ def model_struct(types, model: Model, device: wp.Device, solver: Mapping[str, fl
     struct.vertex_start = array(np.cumsum(counts) - counts, int)
     struct.vertex_count = array(counts, int)
     struct.vertices = array(np.concatenate([*corners, np.zeros((0, 3))]), types.vec3)
+    struct.loop_axes = array(model.ties.loop_axes, types.mat33)
+    struct.loop_rot = array(quat_to_matrix(model.ties.loop_quat), types.mat33)
+    struct.term_ref = array(model.ties.term_ref, types.real)
+    struct.coupling_rest = array(model.ties.coupling_rest, types.real)
+    struct.coupling_range = array(model.ties.coupling_range, types.real)
     for name, setting in solver.items():
         setattr(struct, name, setting)
     return struct

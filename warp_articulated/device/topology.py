@@ -10,7 +10,7 @@ from functools import lru_cache
 import numpy as np
 
 from ..kernels.collision.pairs import kind_of
-from ..kernels.types import THRUST, Sizes
+from ..kernels.types import COUPLING, POINT, PULL, SPRING, THRUST, TURN, Sizes
 from ..model import NV, WORLD, DriveType, JointType, Model
 from ..model.pairs import SLOTS
 
@@ -53,8 +53,10 @@ def tables(model: Model) -> dict[str, np.ndarray | int]:
     one_dof = dof_q >= 0
     limited = np.flatnonzero(one_dof & (np.isfinite(model.lower) | np.isfinite(model.upper)))
     rubbing = np.flatnonzero(one_dof & (model.frictionloss > 0))
-    saturable = np.count_nonzero(model.drive_type != DriveType.TORQUE)  # also without a limit: params may bring one
+    # also without a limit: params may bring one
+    saturable = np.count_nonzero((model.drive_type != DriveType.TORQUE) & (model.drive_coupling < 0))
     kinds = [kind_of(model.shapes[a].type, model.shapes[b].type) for a, b in model.pairs]
+    pushes = np.isin(np.arange(model.nu), model.thrust_drive)
     return {
         "num_links": nl + 1,
         "num_dofs": model.nv,
@@ -76,8 +78,8 @@ def tables(model: Model) -> dict[str, np.ndarray | int]:
         "dof_link": dof_link,
         "dof_q": dof_q,
         "num_drives": model.nu,
-        "drive_dof": np.maximum(model.drive_dof, 0),
-        "drive_type": np.where(model.drive_dof < 0, int(THRUST), model.drive_type),
+        "drive_dof": np.where(pushes, 0, model.drive_dof),
+        "drive_type": np.where(pushes, int(THRUST), model.drive_type),
         "num_thrusts": len(model.thrust_drive),
         "thrust_drive": model.thrust_drive,
         "thrust_link": model.thrust_link + 1,
@@ -87,7 +89,55 @@ def tables(model: Model) -> dict[str, np.ndarray | int]:
         "pair_b": model.pairs[:, 1],
         "shape_link": np.array([shape.link + 1 for shape in model.shapes], int),
         "shape_type": np.array([shape.type for shape in model.shapes], int),
+        **_tie_tables(model),
     }
+
+
+def _tie_tables(model: Model) -> dict[str, np.ndarray | int]:
+    """Loops, couplings, and the ties that they may make (kernels/core/ties.py)."""
+    ties = model.ties
+    loops = [
+        (kind, k) for k in range(len(ties.loop_names)) for kind in (POINT, TURN) if ties.loop_axes[k, int(kind)].any()
+    ]
+    held, tendons = np.flatnonzero(ties.coupling_held), np.flatnonzero(~ties.coupling_held)
+    limited = tendons[np.isfinite(ties.coupling_range[tendons]).any(1)]
+    pulled = tendon_drives(model)
+    listed = [*loops, *((COUPLING, k) for k in held), *((SPRING, k) for k in tendons), *((PULL, k) for k in pulled)]
+    kinds, index = np.array([(int(kind), k) for kind, k in listed], int).reshape(-1, 2).T
+    return {
+        "num_ties": len(listed),
+        "tie_kind": kinds,
+        "tie_index": index,
+        "loop_a": ties.loop_links[:, 0] + 1,
+        "loop_b": ties.loop_links[:, 1] + 1,
+        "term_start": ties.term_start,
+        "term_dof": ties.term_dof,
+        "limited_couplings": limited,
+        "num_limited_couplings": len(limited),
+        "drive_coupling": model.drive_coupling,
+    }
+
+
+def tendon_drives(model: Model) -> np.ndarray:
+    """Position and velocity drives of tendons."""
+    return np.flatnonzero((model.drive_coupling >= 0) & (model.drive_type != DriveType.TORQUE))
+
+
+def _tie_sizes(model: Model) -> dict[str, int]:
+    """Room for all ties, and for tendons at a limit, at once."""
+    table, ties = tables(model), model.ties
+    terms = np.diff(ties.term_start)
+    kinds, index, limited = (np.asarray(table[key]) for key in ("tie_kind", "tie_index", "limited_couplings"))
+    rows = len(limited)
+    sides = int(terms[limited].sum())
+    for kind, k in zip(kinds.tolist(), index.tolist()):
+        if kind <= TURN:
+            rows += 3
+            sides += int(np.count_nonzero(ties.loop_links[k] != WORLD))
+        else:
+            rows += 1
+            sides += int(terms[model.drive_coupling[k] if kind == PULL else k])
+    return {"ties": len(kinds), "tie_rows": rows, "tie_sides": sides}
 
 
 def _common(parent: np.ndarray, depth: list[int]) -> np.ndarray:
@@ -120,6 +170,8 @@ def sizes_of(model: Model, max_contacts: int, exact: bool = False) -> Sizes:
     sides = 2 if any(model.shapes[b].link != WORLD for _, b in model.pairs) else 1
     kinds = sorted({(int(model.shapes[a].type), int(model.shapes[b].type)) for a, b in model.pairs})
     contacts, joint_rows = min(sum(slots), max_contacts), int(table["max_joint_rows"])
+    ties = _tie_sizes(model)
+    joint_rows += int(table["num_limited_couplings"]) + len(tendon_drives(model))
 
     def size(count: int) -> int:
         return count if exact else round_up(count, LINK_STEPS)
@@ -136,6 +188,7 @@ def sizes_of(model: Model, max_contacts: int, exact: bool = False) -> Sizes:
         gravcomp=bool(model.gravcomp.any()),
         thrusts=len(model.thrust_drive) > 0,
         lopsided=bool(model.effort_center.any()),
+        **ties,
     )
 
 

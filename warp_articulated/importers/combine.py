@@ -8,17 +8,19 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from ..geometry.rotations import IDENTITY, matrix_to_quat, quat_multiply, quat_to_matrix, rotate, unit_quat
+from ..geometry.rotations import IDENTITY, conjugate, matrix_to_quat, quat_multiply, quat_to_matrix, rotate, unit_quat
 from ..model import (
     NQ,
     NV,
     WORLD,
     Body,
+    Coupling,
     Drive,
     DriveType,
     Frame,
     JointType,
     Keyframe,
+    Loop,
     Model,
     ModelError,
     Shape,
@@ -28,6 +30,7 @@ from ..model import (
 )
 from ..model.assemble import PER_DOF
 from ..model.pairs import PairTable, mixed_pairs
+from ..model.tie_tables import unpack
 from ..model.validate import as_numbers
 
 GROUND = "ground"
@@ -42,6 +45,9 @@ class Parts:
     drives: list[Drive]
     pairs: PairTable
     frames: list[Frame]  # those that are not links
+    dof_of: dict[str, int]  # index in qd of every joint of one dof
+    loops: list[Loop]
+    couplings: list[Coupling]
 
 
 def combine(
@@ -86,7 +92,7 @@ def combine(
     prefixes = _prefixes(models, names)
     renamed = _Names(models, prefixes)
 
-    total = Parts([], [], [], PairTable.of(()), [])
+    total = Parts([], [], [], PairTable.of(()), [], {}, [], [])
     tables: list[PairTable] = []
     states: list[tuple[Keyframe, dict[str, Keyframe]]] = []  # default state and keyframes of each model
     owners: list[set[int]] = []  # which models each shape came from
@@ -108,6 +114,11 @@ def combine(
         total.drives += [
             replace(d, thrust=replace(d.thrust, link=d.thrust.link + links)) if d.thrust else d for d in parts.drives
         ]
+        total.loops += [
+            replace(o, **{end: getattr(o, end) + links for end in ("link_a", "link_b") if getattr(o, end) != WORLD})
+            for o in parts.loops
+        ]
+        total.couplings += parts.couplings
         tables.append(replace(parts.pairs, shapes=parts.pairs.shapes + shapes))
         owners += [{k} for _ in parts.shapes]
     total.pairs = PairTable.joined(tables)
@@ -123,6 +134,8 @@ def combine(
         inside_limits=False,  # the poses of the models are kept
         frames=total.frames,
         keyframes=_join_keyframes(states),
+        loops=total.loops,
+        couplings=total.couplings,
         merged=[renamed.merged(pair, k) for k, model in enumerate(models) for pair in model.merged],
         notes=list(dict.fromkeys(f"{m.name}: {note}" for m in models for note in m.notes)),
     )
@@ -154,6 +167,7 @@ def disassemble(model: Model) -> Parts:
             )
         )
     joint_of_dof = {int(model.v_start[i]): body.joint_name for i, body in enumerate(bodies) if NV[body.joint_type] == 1}
+    loops, couplings = unpack(model.ties, joint_of_dof)
     thrusts = {
         int(k): Thrust(int(link), pos.copy(), wrench.copy())
         for k, link, pos, wrench in zip(
@@ -162,7 +176,7 @@ def disassemble(model: Model) -> Parts:
     }
     drives = [
         Drive(
-            joint="" if k in thrusts else joint_of_dof[int(model.drive_dof[k])],
+            joint=joint_of_dof.get(int(model.drive_dof[k]), ""),
             type=DriveType(model.drive_type[k]),
             gear=float(model.gear[k]),
             kp=float(model.kp[k]),
@@ -173,6 +187,7 @@ def disassemble(model: Model) -> Parts:
             u0=float(model.u0[k]),
             control_range=(float(model.control_range[k, 0]), float(model.control_range[k, 1])),
             thrust=thrusts.get(k),
+            tendon=couplings[int(model.drive_coupling[k])].name if model.drive_coupling[k] >= 0 else "",
         )
         for k in range(model.nu)
     ]
@@ -181,7 +196,8 @@ def disassemble(model: Model) -> Parts:
         Frame(model.frames[k], int(model.frame_link[k]), model.frame_offset[k], model.frame_quat[k])
         for k in range(model.num_links, len(model.frames))
     ]
-    return Parts(bodies, list(model.shapes), drives, pairs, frames)
+    dof_of = {joint: dof for dof, joint in joint_of_dof.items()}
+    return Parts(bodies, list(model.shapes), drives, pairs, frames, dof_of, loops, couplings)
 
 
 def _prefixes(models: Sequence[Model], names: Sequence[str] | None) -> list[str]:
@@ -214,6 +230,8 @@ class _Names:
             "joint": _shared([set(m.joint_names) for m in models], prefixes),
             "drive": _shared([set(m.drive_names) for m in models], prefixes),
             "shape": _shared([{s.name for s in m.shapes} for m in models], prefixes),
+            "loop": _shared([set(m.ties.loop_names) for m in models], prefixes),
+            "coupling": _shared([set(m.ties.coupling_names) for m in models], prefixes),
         }
 
     def __call__(self, kind: str, name: str, k: int) -> str:
@@ -223,8 +241,19 @@ class _Names:
         for body in parts.bodies:
             body.name, body.joint_name = self("body", body.name, k), self("joint", body.joint_name, k)
         parts.drives = [
-            replace(d, joint=self("joint", d.joint, k), name=self("drive", d.name, k)) for d in parts.drives
+            replace(
+                d, joint=self("joint", d.joint, k), name=self("drive", d.name, k), tendon=self("coupling", d.tendon, k)
+            )
+            for d in parts.drives
         ]
+        parts.loops = [replace(o, name=self("loop", o.name, k)) for o in parts.loops]
+        parts.couplings = [
+            replace(
+                c, name=self("coupling", c.name, k),
+                terms=tuple(replace(term, joint=self("joint", term.joint, k)) for term in c.terms),
+            )
+            for c in parts.couplings
+        ]  # fmt: skip
         parts.shapes = [
             s if _is_ground(s) else replace(s, name=self("shape", s.name, k), body=self("body", s.body, k))
             for s in parts.shapes
@@ -291,6 +320,13 @@ def _move(parts: Parts, shift: np.ndarray, turn: np.ndarray) -> None:
         if shape.link == WORLD and not _is_ground(shape):
             pos, quat = moved(shape.pos, shape.quat)
             parts.shapes[k] = replace(shape, pos=pos, quat=quat)
+    for k, loop in enumerate(parts.loops):
+        if loop.link_a == WORLD:
+            pos, quat = moved(loop.pos_a, conjugate(loop.quat))
+            parts.loops[k] = replace(loop, pos_a=pos, quat=conjugate(quat))
+        elif loop.link_b == WORLD:
+            pos, quat = moved(loop.pos_b, loop.quat)
+            parts.loops[k] = replace(loop, pos_b=pos, quat=quat)
     for k, frame in enumerate(parts.frames):
         if frame.link == WORLD:
             pos, quat = moved(frame.pos, frame.quat)

@@ -1,7 +1,8 @@
 """MJCF files (.xml) into a Model, through MuJoCo's own compiler: it handles defaults, includes, units and inertias.
 
 Here bodies and joints become links; mjcf_geoms.py makes shapes and collision pairs, mjcf_drives.py the drives,
-mjcf_keyframes.py the keyframes.
+mjcf_keyframes.py the keyframes,
+mjcf_ties.py loops, coupled joints and tendons.
 docs/mjcf.md lists what is read, what is not, and where the conventions differ.
 """
 
@@ -95,13 +96,15 @@ def load_mjcf(
     from .mjcf_drives import add_motor_inertia, read_drives
     from .mjcf_geoms import read_pairs, read_shapes
     from .mjcf_keyframes import posed_by_key, read_keyframes
+    from .mjcf_ties import read_ties
 
     check_flags(path, ground=ground, self_collision=self_collision, meshes=meshes)
     source = compile_mjcf(Path(path))
     bodies, merged = read_bodies(source)
     shapes, index = read_shapes(source, meshes=meshes)
     pairs = read_pairs(source, shapes, index, ground=bool(ground), self_collision=self_collision, exclude=exclude)
-    drives, controls = read_drives(source)
+    ties = read_ties(source, bodies)
+    drives, controls = read_drives(source, ties.tendons)
     add_motor_inertia(source, bodies)
     frames = read_frames(source, bodies)
     keyframes = read_keyframes(source, controls)
@@ -118,6 +121,8 @@ def load_mjcf(
             gravity=np.zeros(3) if source.disabled("GRAVITY") else source.m.opt.gravity,
             frames=frames,
             keyframes=keyframes,
+            loops=ties.loops,
+            couplings=ties.couplings,
             merged=merged,
             notes=[*source.differences, *source.notes],
         )
@@ -328,11 +333,6 @@ def list_leftovers(source: Source) -> None:
         """Whether a field that not every version of MuJoCo has is present and not zero."""
         return bool(np.any(getattr(m, attribute, 0)))
 
-    if m.neq and np.any(m.eq_active0) and not source.disabled("EQUALITY"):
-        differ.append(f"{m.neq} equality constraint(s) are not supported and left out: the simulation will differ.")
-    acting = ("stiffness", "damping", "limited", "frictionloss", "armature")
-    if m.ntendon and any(some(f"tendon_{key}") for key in acting):
-        differ.append("Springs, dampers and limits of tendons are not supported: the simulation will differ.")
     if m.opt.density or m.opt.viscosity:
         differ.append("The fluid (density, viscosity, wind) is not supported: the simulation will differ.")
     if np.any(m.jnt_actgravcomp & m.jnt_actfrclimited):

@@ -2,37 +2,41 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 import numpy as np
 
 from ..geometry.rotations import quat_to_matrix
-from ..model import WORLD, Body, Drive, DriveType, Thrust
+from ..model import WORLD, Body, Coupling, Drive, DriveType, Thrust
 from .mjcf import HINGE, SLIDE, Source, unique, xyzw
 
 DYN_NONE, GAIN_FIXED, BIAS_NONE, BIAS_AFFINE = 0, 0, 0, 1  # mujoco.mjtDyn, mjtGain, mjtBias
-TRN_JOINT, TRN_JOINT_IN_PARENT, TRN_SITE, TRN_BODY = 0, 1, 4, 5  # mujoco.mjtTrn
+TRN_JOINT, TRN_JOINT_IN_PARENT, TRN_TENDON, TRN_SITE, TRN_BODY = 0, 1, 3, 4, 5  # mujoco.mjtTrn
 
 
-def read_drives(source: Source) -> tuple[list[Drive], list[int]]:
-    """One drive per actuator on a hinge or slide joint or at a site, in the file's order; others become notes.
+def read_drives(source: Source, tendons: Mapping[int, Coupling]) -> tuple[list[Drive], list[int]]:
+    """One drive per actuator on a hinge or slide joint, on a fixed tendon or at a site, in the file's order.
 
-    Also returns where the control of each drive is in MuJoCo's ctrl.
+    Others are left out, with a note.
+
+    tendons: those of the model, by their number in the file. Also returns where the control of each drive is in
+    MuJoCo's ctrl.
     """
     m = source.m
     if source.disabled("ACTUATION"):
         return [], []
     drives, controls = [], []
     for a in range(getattr(m, "nactuator", m.nu)):
-        reason = _unsupported(source, a)
+        reason = _unsupported(source, a, tendons)
         if reason:
             source.differences.append(
                 f"Actuator {actuator_name(source, a)!r} is left out, because {reason}; accepted are motor, position, "
-                "velocity and general actuators (fixed gain, affine bias, no activation) on a hinge or slide joint, "
-                "and motors at a site: the simulation will differ."
+                "velocity and general actuators (fixed gain, affine bias, no activation) on a hinge or slide joint or a "
+                "fixed tendon, and motors at a site: the simulation will differ."
             )
             continue
-        drives.append(_site_drive(source, a) if _at_site(source, a) else _drive(source, a))
+        drives.append(_site_drive(source, a) if _at_site(source, a) else _drive(source, a, tendons))
         controls.append(_control(source, a))
     # two actuators without a name on one joint would both have the joint's
     names = unique([drive.name for drive in drives])
@@ -60,15 +64,18 @@ def _at_site(source: Source, a: int) -> bool:
     return int(source.m.actuator_trntype[a]) == TRN_SITE
 
 
-def _unsupported(source: Source, a: int) -> str:
+def _unsupported(source: Source, a: int, tendons: Mapping[int, Coupling]) -> str:
     """Why actuator a has no counterpart here; empty if it has one."""
     m = source.m
     gain, (constant, stiffness, damping) = m.actuator_gainprm[a, 0], m.actuator_biasprm[a, :3]
     group = int(m.actuator_group[a])
+    on_tendon = int(m.actuator_trntype[a]) == TRN_TENDON
+    if on_tendon and int(m.actuator_trnid[a, 0]) not in tendons:
+        return "its tendon is left out"
     if int(m.actuator_trntype[a]) == TRN_BODY:
         return "it is an adhesion actuator, which acts on contacts"
-    if not _on_joint(source, a) and not _at_site(source, a):
-        return "it does not act on a joint or at a site"
+    if not on_tendon and not _on_joint(source, a) and not _at_site(source, a):
+        return "it does not act on a joint, a fixed tendon or at a site"
     if _at_site(source, a) and m.actuator_trnid[a, 1] >= 0:
         return "it acts between two sites (refsite)"
     if _at_site(source, a) and source.placements[m.site_bodyid[m.actuator_trnid[a, 0]]].link == WORLD:
@@ -115,10 +122,13 @@ def _site_drive(source: Source, a: int) -> Drive:
     )
 
 
-def _drive(source: Source, a: int) -> Drive:
-    """MuJoCo's joint force is g (gain u + b1 g q + b2 g qd), with g the gear and g q the actuator's length."""
+def _drive(source: Source, a: int, tendons: Mapping[int, Coupling]) -> Drive:
+    """MuJoCo's force is g (gain u + b1 g q + b2 g qd), with g the gear and g q the actuator's length.
+
+    q is the position of a joint, or the length of a tendon.
+    """
     m = source.m
-    j = int(m.actuator_trnid[a, 0])
+    at, on_joint = int(m.actuator_trnid[a, 0]), _on_joint(source, a)
     g, gain = float(m.actuator_gear[a, 0]), float(m.actuator_gainprm[a, 0])
     kp = kd = 0.0
     if m.actuator_biastype[a] == BIAS_AFFINE:
@@ -131,8 +141,13 @@ def _drive(source: Source, a: int) -> Drive:
     else:
         kind, gear = DriveType.TORQUE, g * gain
     effort, center = _efforts(source, a, g)
+    if center and not on_joint:
+        name = actuator_name(source, a)
+        source.notes.append(f"Actuator {name!r} acts on a tendon: the larger bound of its forcerange holds both ways.")
+        effort, center = effort + abs(center), 0.0
     return Drive(
-        joint=source.joint_names[j],
+        joint=source.joint_names[at] if on_joint else "",
+        tendon="" if on_joint else tendons[at].name,
         type=kind,
         gear=gear,
         kp=kp,

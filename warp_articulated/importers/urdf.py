@@ -17,7 +17,7 @@ import numpy as np
 
 from ..geometry.kinematics import lowest_point
 from ..geometry.rotations import matrix_to_quat
-from ..model import WORLD, Body, Frame, JointType, Model, ModelError, Shape, ShapeType, assemble
+from ..model import WORLD, Body, Coupling, Frame, JointType, Model, ModelError, Shape, ShapeType, Term, assemble
 from ..model.validate import LARGEST, as_numbers, check_flags, inertia_problem, name_pairs, usable
 from .urdf_drives import PerJoint, make_drives
 from .urdf_shapes import ShapeReader, read_origin
@@ -38,7 +38,7 @@ def load_urdf(
     self_collision: bool = True,
     exclude: Iterable[tuple[str, str]] = (),
     meshes: bool = True,
-    mimic: str = "refuse",
+    mimic: str = "follow",
     friction: float = 1.0,
     restitution: float = 0.0,
     gravity: Sequence[float] = (0.0, 0.0, -9.81),
@@ -59,7 +59,8 @@ def load_urdf(
             collision shapes, never do, nor do a fixed base and its children.
         exclude: pairs of link names of the file (or "ground") that never collide.
         meshes: take the convex hulls of collision meshes; False leaves them out.
-        mimic: "refuse" files in which a joint follows another one; "ignore" lets it move independently.
+        mimic: "follow" couples a joint with <mimic> to the one that it follows, and gives it no drive; "ignore" lets it
+            move independently, with a drive.
         friction, restitution: of shapes whose link has no PyBullet <contact> element, and of the ground.
         gravity: (3,) m/s^2.
 
@@ -73,7 +74,7 @@ def load_urdf(
     robot = parse_xml(path)
     notes: list[str] = []
     links, joints, root = read_tree(robot, notes)
-    _check_mimic(joints, mimic, notes)
+    couplings = read_mimic(joints, notes) if mimic == "follow" else _ignore_mimic(joints, notes)
 
     build = _Build(joints, ShapeReader(robot, path.absolute().parent, meshes, friction, restitution), notes)
     build.place(links, root, floating)
@@ -92,11 +93,11 @@ def load_urdf(
             )
         )
     pairs = [*_check_exclude(path, exclude, {*links, floor}), *build.neighbours(everything=not self_collision)]
-    drives = make_drives(path, joints, drive, kp, kd, effort, passive)
+    drives = make_drives(path, joints, drive, kp, kd, effort, passive, {c.terms[0].joint for c in couplings})
     try:
         model = assemble(
             robot.attributes.get("name") or path.stem, bodies, build.shapes, drives,
-            exclude=pairs, gravity=gravity, frames=build.frames, merged=build.merged, notes=notes,
+            exclude=pairs, gravity=gravity, frames=build.frames, couplings=couplings, merged=build.merged, notes=notes,
         )  # fmt: skip
     except ModelError as error:
         raise ModelError(f"{path}: {error}") from None
@@ -290,23 +291,47 @@ def _steiner(c: np.ndarray) -> np.ndarray:
     return c @ c * np.eye(3) - np.outer(c, c)
 
 
-def _check_mimic(joints: list[JointElement], mimic: str, notes: list[str]) -> None:
-    followers = [j for j in joints if j.type is not None and j.element.child("mimic") is not None]
-    if followers and mimic == "refuse":
-        raise (
-            followers[0]
-            .element.need("mimic")
-            .error(
-                "joints that follow others are not simulated; load with mimic='ignore' to let it move independently."
+def _mimics(joints: list[JointElement]) -> list[tuple[JointElement, Element]]:
+    return [(j, e) for j in joints if j.type is not None and (e := j.element.child("mimic")) is not None]
+
+
+def read_mimic(joints: list[JointElement], notes: list[str]) -> list[Coupling]:
+    """A coupling for every joint that follows another one: q = multiplier * (the other's q) + offset."""
+    single = (JointType.REVOLUTE, JointType.PRISMATIC)
+    kinds = {j.name: j.type for j in joints}
+    couplings = []
+    for joint, element in _mimics(joints):
+        leader = element.text("joint")
+        if leader not in kinds:
+            notes.append(
+                f"Joint {joint.name} should follow {leader!r}, which the file does not have; it moves independently."
             )
-        )
+            continue
+        if joint.type not in single or kinds[leader] not in (*single, None):
+            raise element.error(
+                f"joint {joint.name!r} cannot follow {leader!r}: both must be revolute or prismatic joints; load with "
+                "mimic='ignore' to let it move independently."
+            )
+        if leader == joint.name:
+            raise element.error(f"joint {joint.name!r} follows itself; load with mimic='ignore'.")
+        factor, offset = element.number("multiplier", 1.0), element.number("offset", 0.0)
+        terms = [Term(joint.name, (-offset, 1.0))]
+        if kinds[leader] is not None:  # a fixed joint stays at 0
+            terms.append(Term(leader, (0.0, -factor)))
+        couplings.append(Coupling(joint.name, tuple(terms), held=True))
+    return couplings
+
+
+def _ignore_mimic(joints: list[JointElement], notes: list[str]) -> list[Coupling]:
+    followers = [joint.name for joint, _ in _mimics(joints)]
     if followers:
-        notes.append(f"<mimic> was ignored: {', '.join(j.name for j in followers)} move independently.")
+        notes.append(f"<mimic> was ignored: {', '.join(followers)} move independently.")
+    return []
 
 
 def _check_options(path: Path, mimic: str, friction: float, restitution: float, gravity: Sequence[float]) -> None:
-    if mimic not in ("refuse", "ignore"):
-        raise ModelError(f"{path}: mimic={mimic!r} is not known; 'refuse' and 'ignore' are.")
+    if mimic not in ("follow", "ignore"):
+        raise ModelError(f"{path}: mimic={mimic!r} is not known; 'follow' and 'ignore' are.")
     for name, value in (("friction", friction), ("restitution", restitution)):
         if not (isinstance(value, Real) and 0 <= value <= LARGEST):
             raise ModelError(f"{path}: {name}={value!r} must be a finite number that is not negative.")

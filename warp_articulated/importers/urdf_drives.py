@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from numbers import Real
 from pathlib import Path
 
@@ -23,9 +23,11 @@ def make_drives(
     kd: PerJoint,
     effort: PerJoint,
     passive: Iterable[str],
+    followers: Collection[str] = (),
 ) -> list[Drive]:
-    """One drive per revolute or prismatic joint that is not passive. Arguments as in load_urdf."""
-    driven = {j.name: j for j in joints if j.type in (JointType.REVOLUTE, JointType.PRISMATIC)}
+    """One drive per revolute or prismatic joint that is not passive and follows no other. Arguments as in load_urdf."""
+    kinds = (JointType.REVOLUTE, JointType.PRISMATIC)
+    driven = {j.name: j for j in joints if j.type in kinds and j.name not in followers}
     numbers: dict[str, PerJoint] = {"kp": kp, "kd": kd, "effort": effort}
     options: dict[str, str | Mapping[str, str] | PerJoint] = {"drive": drive, **numbers}
     passive = {passive} if isinstance(passive, str) else set(names_in(path, "passive", passive))

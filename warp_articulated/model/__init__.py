@@ -17,21 +17,26 @@ from .description import (
     ShapeType,
     Thrust,
 )
+from .ties import Coupling, Loop, Term, Ties
 
 __all__ = [
     "NQ",
     "NV",
     "WORLD",
     "Body",
+    "Coupling",
     "Drive",
     "DriveType",
     "Frame",
     "JointType",
     "Keyframe",
+    "Loop",
     "Model",
     "ModelError",
     "Shape",
     "ShapeType",
+    "Term",
     "Thrust",
+    "Ties",
     "assemble",
 ]

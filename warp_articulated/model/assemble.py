@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from ..geometry.rotations import IDENTITY, unit_quat
+from .closure import complete, tendon_lengths
 from .consistency import check_model
 from .description import (
     NQ,
     NV,
+    WORLD,
     Body,
     Drive,
     DriveType,
@@ -26,6 +29,8 @@ from .description import (
     moved_inside,
 )
 from .pairs import PairTable, order_pairs, shape_pairs
+from .tie_tables import pack
+from .ties import Coupling, Loop
 from .validate import check_bodies, check_drives, check_frames, check_shapes
 
 PER_DOF = (  # of Body and Model
@@ -45,6 +50,8 @@ def assemble(
     inside_limits: bool = True,
     frames: Sequence[Frame] = (),
     keyframes: Mapping[str, Keyframe] | None = None,
+    loops: Sequence[Loop] = (),
+    couplings: Sequence[Coupling] = (),
     merged: Iterable[tuple[str, str]] = (),
     notes: Iterable[str] = (),
 ) -> Model:
@@ -57,6 +64,7 @@ def assemble(
     frames: merged bodies and sites; links are frames without being listed.
     drives: their order is that of u.
     keyframes: by name.
+    loops, couplings: equality constraints and tendons. The default pose is moved to where it fulfils them, with a note.
     """
     if not bodies:
         raise ModelError(f"{name}: there is no moving link, so there is nothing to simulate.")
@@ -78,18 +86,15 @@ def assemble(
     }
 
     link_of = {bodies[i].joint_name: i for i in order}
+    tendons = {c.name: k for k, c in enumerate(couplings) if not c.held}
     for drive in drives:
         if drive.thrust is None:
-            _check_drive(name, drive, bodies, link_of)
+            _check_drive(name, drive, bodies, link_of, tendons)
     check_drives(name, drives, len(bodies))
     check_shapes(name, shapes, len(bodies))
-    driven = [link_of[drive.joint] if drive.thrust is None else None for drive in drives]
-    u0 = np.array([_default_control(drive, 0.0 if i is None else q0[q_start[i]]) for drive, i in zip(drives, driven)])
-    bounds = np.array([d.control_range for d in drives]).reshape(-1, 2).T
-    outside = [d.name or d.joint for d, u, low, high in zip(drives, u0, *bounds) if not low <= u <= high]
-    if outside:
-        notes.append(f"The default control of {', '.join(outside)} is outside its control range and moved to its end.")
-    u0 = np.clip(u0, *bounds)
+    dof_of = {b.joint_name: int(v_start[i]) for i, b in enumerate(bodies) if NV[b.joint_type] == 1}
+    ties = pack(name, bodies, dof_of, loops, couplings)
+    driven = [link_of[drive.joint] if drive.joint else WORLD for drive in drives]
 
     keys = keyframes or {}
     if pairs is None:
@@ -114,7 +119,8 @@ def assemble(
         q_start=frozen(q_start, int),
         v_start=frozen(v_start, int),
         **per_dof,
-        drive_dof=frozen([-1 if i is None else v_start[i] for i in driven], int),
+        drive_dof=frozen([v_start[i] if i != WORLD else -1 for i in driven], int),
+        drive_coupling=frozen([tendons[d.tendon] if d.tendon else -1 for d in drives], int),
         drive_type=frozen([int(d.type) for d in drives], int),
         gear=frozen([d.gear for d in drives]),
         kp=frozen([d.kp for d in drives]),
@@ -130,7 +136,7 @@ def assemble(
         pair_restitution=frozen(table.restitution),
         gravity=frozen(gravity),
         q0=frozen(q0),
-        u0=frozen(u0),
+        u0=frozen(np.zeros(len(drives))),
         key_names=tuple(keys),
         key_q=frozen([key.q for key in keys.values()]).reshape(len(keys), len(q0)),
         key_qd=frozen([key.qd for key in keys.values()]).reshape(len(keys), sum(counts)),
@@ -138,7 +144,9 @@ def assemble(
         **frame_arrays([b.name for b in bodies], [b.frame_pos for b in bodies], frames),
         merged=tuple(merged),
         notes=tuple(notes),
+        ties=ties,
     )
+    model = _with_default_control(complete(model), drives)
     check_model(model)
     return model
 
@@ -165,7 +173,13 @@ def thrust_arrays(thrusts: Sequence[Thrust | None]) -> dict[str, Any]:
     }
 
 
-def _check_drive(name: str, drive: Drive, bodies: Sequence[Body], link_of: dict[str, int]) -> None:
+def _check_drive(
+    name: str, drive: Drive, bodies: Sequence[Body], link_of: dict[str, int], tendons: Collection[str]
+) -> None:
+    if drive.tendon:
+        if drive.joint or drive.tendon not in tendons:
+            raise ModelError(f"{name}: drive {drive.name!r} acts on {drive.tendon!r}, which is not a tendon.")
+        return
     if drive.joint not in link_of:
         raise ModelError(f"{name}: drive {drive.name!r} acts on joint {drive.joint!r}, which is not a moving joint.")
     if NV[bodies[link_of[drive.joint]].joint_type] != 1:
@@ -196,7 +210,24 @@ def _move_inside(bodies: Sequence[Body], positions: list[np.ndarray]) -> list[st
     return notes
 
 
-def _default_control(drive: Drive, position: float) -> float:
-    if drive.u0 is not None:
-        return drive.u0
-    return position / drive.gear if drive.type == DriveType.POSITION else 0.0
+def _with_default_control(model: Model, drives: Sequence[Drive]) -> Model:
+    """The model with the controls of its drives, or those that hold the default pose; in their ranges."""
+    lengths, q_of_dof = tendon_lengths(model, model.q0), dict(zip(model.v_start.tolist(), model.q_start.tolist()))
+
+    def control(k: int, drive: Drive) -> float:
+        if drive.u0 is not None:
+            return drive.u0
+        if drive.type != DriveType.POSITION:
+            return 0.0
+        if drive.tendon:
+            return float(lengths[model.drive_coupling[k]]) / drive.gear
+        return float(model.q0[q_of_dof[int(model.drive_dof[k])]]) / drive.gear
+
+    u0 = np.array([control(k, drive) for k, drive in enumerate(drives)])
+    bounds = model.control_range.T
+    outside = [drive for drive, u, low, high in zip(model.drive_names, u0, *bounds) if not low <= u <= high]
+    notes = model.notes
+    if outside:
+        note = f"The default control of {', '.join(outside)} is outside its control range and moved to its end."
+        notes = (*notes, note)
+    return replace(model, u0=frozen(np.clip(u0, *bounds)), notes=notes)

@@ -28,10 +28,12 @@ def check_tables(model: Model) -> None:
         if total != places[-1] or not np.array_equal(getattr(model, key)[order], places[:-1]):
             raise ModelError(f"{model.name}: {key} does not fit the types and the order of the joints.")
     driven = model.v_start[np.isin(model.joint_type, [kind for kind in JointType if NV[kind] == 1])]
+    _check_ties(model, driven)
     pushes = np.isin(np.arange(model.nu), model.thrust_drive)
-    if not np.array_equal(np.flatnonzero(pushes), model.thrust_drive) or (model.drive_dof[pushes] != -1).any():
-        raise ModelError(f"{model.name}: thrust_drive must name the drives with drive_dof -1, once and in their order.")
-    for k in np.flatnonzero(~(np.isin(model.drive_dof, driven) | pushes)):
+    if not np.array_equal(np.flatnonzero(pushes), model.thrust_drive) or (model.drive_coupling[pushes] != -1).any():
+        raise ModelError(f"{model.name}: thrust_drive must name drives of links, once and in their order.")
+    on_joint = np.isin(model.drive_dof, driven) & (model.drive_coupling == -1) & ~pushes
+    for k in np.flatnonzero(~on_joint & ~((model.drive_dof == -1) & (pushes | (model.drive_coupling >= 0)))):
         raise ModelError(
             f"{model.name}: drive_dof[{k}] is {model.drive_dof[k]}, which is not a revolute or prismatic joint's dof."
         )
@@ -39,6 +41,24 @@ def check_tables(model: Model) -> None:
         lengths = np.linalg.norm(getattr(model, key), axis=-1)
         for i in np.flatnonzero(~(abs(lengths - 1) < 1e-6)):
             raise ModelError(f"{model.name}: link {model.link_names[i]!r}: {key} has length {lengths[i]:g}, not 1.")
+
+
+def _check_ties(model: Model, driven: np.ndarray) -> None:
+    ties = model.ties
+    if len(ties.term_coupling) and not (
+        np.isin(ties.term_dof, driven).all()
+        and (np.diff(ties.term_coupling) >= 0).all()
+        and np.array_equal(np.unique(ties.term_coupling), np.arange(len(ties.coupling_names)))
+    ):
+        raise ModelError(f"{model.name}: the terms of its couplings name joints or couplings that it does not have.")
+    for key in ("loop_axes", "loop_cfm", "coupling_cfm"):
+        if not usable(getattr(ties, key)) or (key != "loop_axes" and (getattr(ties, key) < 0).any()):
+            raise ModelError(f"{model.name}: ties.{key} must hold finite numbers, compliances not below zero.")
+    tendons = np.flatnonzero(~ties.coupling_held)
+    for k in np.flatnonzero(~np.isin(model.drive_coupling, [-1, *tendons])):
+        raise ModelError(
+            f"{model.name}: drive_coupling[{k}] is {model.drive_coupling[k]}, which is not the number of a tendon."
+        )
 
 
 def _check_kinds(model: Model, key: str, known: type[JointType] | type[DriveType]) -> None:

@@ -18,6 +18,8 @@ from functools import cached_property
 
 import numpy as np
 
+from .ties import Ties
+
 WORLD = -1
 PLURALS = {"link": "links", "joint": "joints", "drive": "drives", "frame": "frames", "body": "bodies",
            "keyframe": "keyframes"}  # fmt: skip
@@ -138,9 +140,9 @@ class Thrust:
 
 @dataclass(frozen=True)
 class Drive:
-    """Turns one entry of the control u into a force on one joint, or on a link if it has a thrust."""
+    """Turns one entry of the control u into a force on one joint, on all joints of a tendon, or on a link."""
 
-    joint: str  # "" with a thrust
+    joint: str  # "" if it acts on a tendon or has a thrust
     type: DriveType = DriveType.TORQUE
     gear: float = 1.0
     kp: float = 0.0
@@ -151,6 +153,7 @@ class Drive:
     u0: float | None = None  # None: the default pose for a position drive, zero for others
     control_range: tuple[float, float] = (-np.inf, np.inf)  # bounds of u
     thrust: Thrust | None = None  # of torque drives only
+    tendon: str = ""  # name of a Coupling, in place of a joint
 
 
 class _Keyframes(dict):
@@ -198,7 +201,7 @@ class Model:
     lower: np.ndarray  # (nv,) rad or m, -inf: no limit
     upper: np.ndarray  # (nv,) rad or m, inf: no limit
     limit_restitution: np.ndarray  # (nv,) share of the approach speed that a limit gives back
-    drive_dof: np.ndarray  # (nu,) int, index into qd; -1: it pushes a link
+    drive_dof: np.ndarray  # (nu,) int, index into qd; -1: it acts on a tendon or pushes a link
     drive_type: np.ndarray  # (nu,) int, DriveType
     gear: np.ndarray  # (nu,)
     kp: np.ndarray  # (nu,) N m/rad or N/m
@@ -211,6 +214,7 @@ class Model:
     thrust_link: np.ndarray  # (nt,) int
     thrust_pos: np.ndarray  # (nt, 3) m, in the link's frame
     thrust_wrench: np.ndarray  # (nt, 6) force and torque per unit of the drive's force, in the link's axes
+    drive_coupling: np.ndarray  # (nu,) int, the tendon that a drive acts on, as a coupling of `ties`; -1: a joint
     shapes: tuple[Shape, ...]
     pairs: np.ndarray  # (np, 2) int, shapes that may touch; the lower ShapeType first
     pair_friction: np.ndarray  # (np,)
@@ -228,6 +232,7 @@ class Model:
     frame_quat: np.ndarray  # (nf, 4), relative to the link; the identity for the first nl
     merged: tuple[tuple[str, str], ...] = ()  # (body, link it was merged into) for every fixed joint
     notes: tuple[str, ...] = ()  # what the importer left out or changed, one sentence each
+    ties: Ties = field(default_factory=Ties)  # loops that are closed, coupled joints and tendons
 
     @property
     def nq(self) -> int:
@@ -326,8 +331,10 @@ class Model:
     def with_pose(self, q0: dict[str, float | Sequence[float]], u0: Sequence[float] | None = None) -> Model:
         """The same model with another default pose, given by joint name; position drives hold it unless u0 is given.
 
-        A pose outside the limits of a joint is kept as given, and the limits push the joint back.
+        A pose outside the limits of a joint is kept as given, and the limits push the joint back. Joints that are not
+        named follow where loops and couplings ask for it.
         """
+        from .closure import close, tendon_lengths
         from .validate import as_numbers, check_resistance, position_problem, usable
 
         q = self.q0.copy()
@@ -338,19 +345,26 @@ class Model:
             if problem:
                 raise ModelError(f"{self.name}: the pose of joint {name!r} is {value!r}; {problem}.")
             q[place] = numbers
+        outdated = [moved_inside(name) for name in q0] + list(POSE_NOTES)
+        notes = tuple(note for note in self.notes if not any(beginning in note for beginning in outdated))
+        posed = replace(self, q0=frozen(q), notes=notes)
+        if self.ties:
+            posed = close(posed, hold=q0)
+        q = posed.q0
         u = self.u0.copy() if u0 is None else as_numbers(u0)
         if u0 is None:
             held = np.flatnonzero(self.drive_type == DriveType.POSITION)
             q_of_dof = np.zeros(self.nv, int)
             q_of_dof[self.v_start] = self.q_start
-            u[held] = np.clip(q[q_of_dof[self.drive_dof[held]]] / self.gear[held], *self.control_range[held].T)
+            at = q[q_of_dof[self.drive_dof[held]]]
+            on_tendon = self.drive_coupling[held] >= 0
+            at[on_tendon] = tendon_lengths(self, q)[self.drive_coupling[held][on_tendon]]
+            u[held] = np.clip(at / self.gear[held], *self.control_range[held].T)
         if u.shape != self.u0.shape:
             raise ModelError(f"{self.name}: u0 has {u.size} entries, the model has {self.nu} drives.")
         if not usable(u):
             raise ModelError(f"{self.name}: u0 is {u.tolist()}; it must be finite numbers.")
-        outdated = [moved_inside(name) for name in q0]
-        notes = tuple(note for note in self.notes if not any(beginning in note for beginning in outdated))
-        posed = replace(self, q0=frozen(q), u0=frozen(u), notes=notes)
+        posed = replace(posed, u0=frozen(u))
         check_resistance(posed)
         return posed
 
@@ -377,6 +391,10 @@ class Model:
             f"Model({self.name!r}: {self.num_links} links, nq={self.nq}, nv={self.nv}, nu={self.nu}, "
             f"{len(self.shapes)} shapes, {len(self.pairs)} pairs)"
         )
+
+
+POSE_NOTES = ("The default pose does not fulfil", "The default pose was moved to where")
+"""How the notes of closure.py on the default pose begin; `with_pose` removes them."""
 
 
 def moved_inside(joint: str) -> str:

@@ -11,7 +11,7 @@ import math
 import os
 import zipfile
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +22,8 @@ from ..importers.combine import disassemble
 from .assemble import PER_DOF, frame_arrays, thrust_arrays
 from .consistency import check_model, check_tables
 from .description import NV, Model, ModelError, Shape, ShapeType
+from .tie_tables import pack
+from .ties import Ties
 from .validate import check_bodies, check_dof, check_drives, check_frames, check_shapes
 
 VERSION = 1
@@ -42,6 +44,14 @@ _SHAPES = {
     "pairs": "p2", "pair_friction": "p", "pair_restitution": "p", "gravity": "3", "q0": "q",
     "key_names": "k", "key_q": "kq", "key_qd": "kv", "key_u": "ku",
     "frames": "f", "frame_link": "f", "frame_offset": "f3", "frame_quat": "f4",
+    "drive_coupling": "u",
+}  # fmt: skip
+_TIES = {  # fields of Ties: o loops, g couplings, t terms
+    "ties.loop_names": "o", "ties.loop_links": "o2", "ties.loop_pos": "o23", "ties.loop_quat": "o4",
+    "ties.loop_axes": "o233", "ties.loop_cfm": "o2",
+    "ties.coupling_names": "g", "ties.coupling_held": "g", "ties.coupling_cfm": "g", "ties.coupling_rest": "g2",
+    "ties.coupling_range": "g2", "ties.tendon_stiffness": "g", "ties.tendon_damping": "g",
+    "ties.term_coupling": "t", "ties.term_dof": "t", "ties.term_ref": "t", "ties.coupling_coef": "t5",
 }  # fmt: skip
 # Columns of the shapes, one letter more each: s shapes; sizes, colours, vertices and faces of all of them.
 _COLUMNS = {
@@ -50,16 +60,21 @@ _COLUMNS = {
     "shape.size_count": "s", "shape.color_count": "s", "shape.vertices_count": "s", "shape.faces_count": "s",
     "shape.size": "a", "shape.color": "b", "shape.vertices": "c3", "shape.faces": "d3",
 }  # fmt: skip
-_STRINGS = ("link_names", "joint_names", "drive_names", "notes", "merged", "frames", "key_names")
+_STRINGS = (
+    "link_names", "joint_names", "drive_names", "notes", "merged", "frames", "key_names", "ties.loop_names",
+    "ties.coupling_names",
+)  # fmt: skip
 _INTEGERS = (
     "parent", "joint_of_link", "joint_type", "q_start", "v_start", "drive_dof", "drive_type", "pairs", "frame_link",
     "thrust_drive", "thrust_link",
+    "drive_coupling", "ties.loop_links", "ties.term_coupling", "ties.term_dof",
 )  # fmt: skip
 _KINDS = {  # what is not a number with a fraction; numpy's kinds that are accepted, and what they become
     **dict.fromkeys(("name", *_STRINGS, "shape.name", "shape.body"), ("U", str)),
     **dict.fromkeys(("version", *_INTEGERS, "shape.type", "shape.link", "shape.faces"), ("iu", int)),
     **{name: ("iu", int) for name in _COLUMNS if name.endswith("_count")},
     "shape.collide": ("b", bool),
+    "ties.coupling_held": ("b", bool),
 }
 
 
@@ -112,8 +127,8 @@ def _read_array(file: zipfile.ZipFile, entry: zipfile.ZipInfo) -> np.ndarray:
 def model_arrays(model: Model) -> dict[str, Any]:
     """Everything of a model, by the names that a file gives it."""
     arrays = {"version": np.array(VERSION), "name": np.array(model.name)}
-    for name in _SHAPES:
-        value = getattr(model, name)
+    for name in (*_SHAPES, *_TIES):
+        value = getattr(model.ties if name in _TIES else model, name.removeprefix("ties."))
         if name in _STRINGS:
             value = np.array(value, dtype=str).reshape((-1, 2) if name == "merged" else -1)
         arrays[name] = np.asarray(value)
@@ -130,13 +145,13 @@ def model_from_arrays(arrays: Mapping[str, np.ndarray], where: str) -> Model:
     if version.ndim or version != VERSION:
         raise ModelError(f"{where}: the model has format {version}; this version reads {VERSION}.")
     _add_newer(values)
-    missing = [name for name in ("name", *_SHAPES, *_COLUMNS) if name not in values]
+    missing = [name for name in ("name", *_SHAPES, *_COLUMNS, *_TIES) if name not in values]
     if missing:
         raise ModelError(f"{where}: the model lacks {', '.join(missing)}.")
     _check_shapes(values, where)
-    values = {name: _converted(name, values[name], where) for name in ("name", *_SHAPES, *_COLUMNS)}
+    values = {name: _converted(name, values[name], where) for name in ("name", *_SHAPES, *_COLUMNS, *_TIES)}
     given: dict = {}
-    for name in _SHAPES:
+    for name in (*_SHAPES, *_TIES):
         value = values[name]
         if name == "merged":
             given[name] = tuple((str(a), str(b)) for a, b in value)
@@ -145,7 +160,8 @@ def model_from_arrays(arrays: Mapping[str, np.ndarray], where: str) -> Model:
         else:
             value.setflags(write=False)
             given[name] = value
-    model = Model(name=str(values["name"]), shapes=_shapes_of(values, where), **given)
+    ties = Ties(**{name.removeprefix("ties."): given.pop(name) for name in _TIES})
+    model = Model(name=str(values["name"]), shapes=_shapes_of(values, where), ties=ties, **given)
     try:
         _check(model)
     except ModelError as error:
@@ -164,6 +180,7 @@ def _check(model: Model) -> None:
             check_dof(f"{model.name}: link {body.name!r}", replace(body, **own))
     check_drives(model.name, parts.drives, model.num_links)
     check_frames(model.name, parts.bodies, parts.frames)
+    pack(model.name, parts.bodies, parts.dof_of, parts.loops, parts.couplings)
     check_shapes(model.name, model.shapes, model.num_links)
     check_model(model)
 
@@ -189,10 +206,14 @@ def _add_newer(values: dict[str, np.ndarray]) -> None:
     if "effort" in values:
         values.setdefault("effort_center", np.zeros(values["effort"].size))
         values.setdefault("control_range", np.tile([-np.inf, np.inf], (values["effort"].size, 1)))
+        values.setdefault("drive_coupling", np.full(values["effort"].size, -1))
     if "mass" in values:
         values.setdefault("gravcomp", np.zeros_like(values["mass"], dtype=float))
     for name, array in thrust_arrays([]).items():
         values.setdefault(name, array)
+    for field in fields(Ties):
+        empty = getattr(Ties(), field.name)
+        values.setdefault(f"ties.{field.name}", np.array([], str) if isinstance(empty, tuple) else empty)
     values.setdefault("key_names", np.array([], str))
     for name, like in (("key_q", "q0"), ("key_qd", "armature"), ("key_u", "u0")):
         if like in values:
@@ -204,7 +225,7 @@ def _add_newer(values: dict[str, np.ndarray]) -> None:
 
 def _check_shapes(values: Mapping[str, np.ndarray], where: str) -> None:
     lengths: dict[str, int] = {}
-    for name, letters in {"name": "", **_SHAPES, **_COLUMNS}.items():
+    for name, letters in {"name": "", **_SHAPES, **_COLUMNS, **_TIES}.items():
         array = values[name]
         expected = tuple(int(c) if c.isdigit() else lengths.get(c) for c in letters)
         if len(expected) != array.ndim or not all(m in (None, n) for m, n in zip(expected, array.shape)):

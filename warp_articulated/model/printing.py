@@ -42,8 +42,27 @@ def tree(model: Model) -> str:
         lines.append("sites: " + ", ".join(sites))
     if model.key_names:
         lines.append("keyframes: " + ", ".join(model.key_names))
+    lines += _ties(model)
     lines += [f"note: {note}" for note in model.notes]
     return "\n".join(lines)
+
+
+def _ties(model: Model) -> list[str]:
+    """Loops, coupled joints and tendons with their drives, a line each."""
+    ties, lines, names = model.ties, [], ("world", *model.link_names)
+    for k, name in enumerate(ties.loop_names):
+        a, b = ties.loop_links[k] + 1
+        kind, held = ("weld", 6) if ties.loop_axes[k, 1].any() else ("point", 3)
+        rows = int(np.any(ties.loop_axes[k], axis=-1).sum())
+        lines.append(f"loop {name}: {kind} of {names[a]} and {names[b]}" + (", planar" if rows < held else ""))
+    joints = {int(v): model.joint_names[j] for v, j in zip(model.v_start, model.joint_of_link)}
+    for k, name in enumerate(ties.coupling_names):
+        terms = [joints[int(ties.term_dof[m])] for m in np.flatnonzero(ties.term_coupling == k)]
+        text = f"{'coupling' if ties.coupling_held[k] else 'tendon'} {name}: {', '.join(terms)}"
+        for drive in np.flatnonzero(model.drive_coupling == k):
+            text += "; " + _drive(model, int(drive), name)
+        lines.append(text)
+    return lines
 
 
 def _link(model: Model, i: int) -> str:
