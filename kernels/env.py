@@ -9,6 +9,8 @@ from types import SimpleNamespace
 
 import warp as wp
 
+from ..model.pairs import CONVEX
+from .collision.convex import make_convex
 from .types import NOTHING, PACK, Sizes, make_arguments
 
 
@@ -218,6 +220,15 @@ def make_types(real, sizes: Sizes):
             roles=(wp.int32, NC), marks=(Mark, impacts * NM), stages=(Stage, 2 * impacts + 1),
             stage_q=(real, impacts * NQ), stage_qd=(real, 2 * impacts * NV),
         )  # fmt: skip
+    # of general collision pairs: what they search with is dead before the solver's rows are made
+    search, spots, c = {}, {}, make_convex(real)
+    Search, Corner, Facet, Spot = c.Search, c.Corner, c.Facet, c.Spot
+    MOST_CORNERS, MOST_FACETS, MOST_SPOTS = c.CORNERS, c.FACETS, c.SPOTS
+    if any(kind in CONVEX for kind in sizes.kinds):
+        search = dict(
+            points=(wp.int32, 4), corners=(c.Corner, c.CORNERS), facets=(c.Facet, c.FACETS), rim=(wp.int32, c.FACETS)
+        )
+        spots = dict(found=(wp.int32, 4), spots=(c.Spot, c.SPOTS))
     solver = dict(A=(real, NR * NP), y=(real, NP), scale=(real, NP))
     if NT:
         step |= dict(ties=(Tie, NT), tie_u=(real, NE * NV), tie_x=(real, NE), tie_cfm=(real, NE))
@@ -234,9 +245,9 @@ def make_types(real, sizes: Sizes):
         bars |= dict(tie_b=(real, NE), tie_E=(real, NE))
     if impacts:
         bars |= dict(extra=(real, NV))
-    Memory, _ = _layout(real, step | solver)
+    Memory, _ = _layout(real, step, solver, search, spots)
     turns = [solver | solver_bar | after] if sizes.again else [solver | solver_bar, after]
-    MemoryBar, at = _layout(real, step, *turns, last=bars)
+    MemoryBar, at = _layout(real, step, *turns, search, spots, last=bars)
     LINKS, DOFS, CONTACTS, JOINT_ROWS = (at[name] for name in ("links", "dofs", "contacts", "joint_rows"))
     U, UD, ROOTS, JOINT_U, JOINT_ROOTS = (at[name] for name in ("u", "uD", "roots", "joint_u", "joint_roots"))
     MATRIX, Y, SCALE, X, DX, HISTORY = (at[name] for name in ("A", "y", "scale", "x_bar", "dx", "history"))
@@ -250,6 +261,7 @@ def make_types(real, sizes: Sizes):
         at.get(f"tie{name}", none) for name in ("s", "_u", "_x", "_cfm", "_L", "_Y", "_y", "_G", "_x_bar", "_b", "_E")
     )
     TIE_SIDE_U, TIE_SIDE_UD, TIE_ROOTS = (at.get(name, none) for name in ("tie_side_u", "tie_side_uD", "tie_roots"))
+    POINTS, CORNERS, FACETS, RIM, SPOTS = (at.get(k, none) for k in ("points", "corners", "facets", "rim", "spots"))
 
     @wp.struct
     class Env:
@@ -309,6 +321,7 @@ def make_types(real, sizes: Sizes):
         stage_qd: wp.array2d(dtype=real)  # [stage - 1]: rates at its start
         start_q: wp.array(dtype=real)  # of the step
         start_qd: wp.array(dtype=real)
+        memory: wp.uint64  # where its working memory starts
 
     @wp.func
     def enter(e: wp.ref[Env], start: wp.uint64, model: Model, params: Params, index: int):
@@ -316,6 +329,7 @@ def make_types(real, sizes: Sizes):
         e.model = model
         e.params = params
         e.index = index
+        e.memory = start
         e.links = wp.array(ptr=start + LINKS, shape=(NL,), dtype=Link)
         e.dofs = wp.array(ptr=start + DOFS, shape=(NV,), dtype=Dof)
         e.contacts = wp.array(ptr=start + CONTACTS, shape=(NC,), dtype=Contact)
@@ -349,6 +363,18 @@ def make_types(real, sizes: Sizes):
             e.stages = wp.array(ptr=start + STAGES, shape=(2 * impacts + 1,), dtype=Stage)
             e.stage_q = wp.array(ptr=start + STAGE_Q, shape=(impacts, NQ), dtype=real)
             e.stage_qd = wp.array(ptr=start + STAGE_QD, shape=(2 * impacts, NV), dtype=real)
+
+    @wp.func
+    def search_memory(e: wp.ref[Env]):
+        """For the search of a general collision pair, in the place of the solver's rows."""
+        search = Search()
+        start = e.memory
+        search.features = wp.array(ptr=start + POINTS, shape=(4,), dtype=int)
+        search.corners = wp.array(ptr=start + CORNERS, shape=(MOST_CORNERS,), dtype=Corner)
+        search.facets = wp.array(ptr=start + FACETS, shape=(MOST_FACETS,), dtype=Facet)
+        search.rim = wp.array(ptr=start + RIM, shape=(MOST_FACETS,), dtype=int)
+        search.spots = wp.array(ptr=start + SPOTS, shape=(MOST_SPOTS,), dtype=Spot)
+        return search
 
     @wp.func
     def at_impact(e: wp.ref[Env]):
@@ -428,7 +454,7 @@ def make_types(real, sizes: Sizes):
     )  # fmt: skip
     return SimpleNamespace(
         **vars(a), sizes=sizes, Memory=Memory, MemoryBar=MemoryBar, enter=enter, enter_bar=enter_bar,
-        at_impact=at_impact,
+        at_impact=at_impact, search_memory=search_memory,
         **{struct.cls.__name__: struct for struct in structs},
     )  # fmt: skip
 

@@ -101,6 +101,29 @@ def make_arguments(real):
     mat33 = wp.types.matrix(shape=(3, 3), dtype=real)
 
     @wp.struct
+    class Hulls:
+        """Convex polytopes of the shapes that collide in general pairs, before a shape's size scales them.
+
+        Indices of vertices and faces count from the start of their shape.
+        """
+
+        vertex_start: wp.array(dtype=int)  # [shape], like the next ones
+        vertex_count: wp.array(dtype=int)
+        face_start: wp.array(dtype=int)
+        face_count: wp.array(dtype=int)  # 0: a point or a segment
+        centre: wp.array(dtype=vec3)  # a point inside
+        bound: wp.array(dtype=real)  # of a mesh, radius around the centre
+        thickness: wp.array(dtype=real)  # distance from the centre to the nearest face
+        vertices: wp.array(dtype=vec3)
+        normal: wp.array(dtype=vec3)  # [face], like the next ones; outward
+        middle: wp.array(dtype=vec3)
+        area: wp.array(dtype=vec3)  # along the normal
+        corner_start: wp.array(dtype=int)
+        corner_count: wp.array(dtype=int)
+        corners: wp.array(dtype=int)  # [corner of a face]: the vertex; counter-clockwise seen from outside
+        sides: wp.array(dtype=vec3)  # outward normal, in the face's plane, of the edge to the next corner
+
+    @wp.struct
     class Model:
         """What all environments share."""
 
@@ -148,6 +171,9 @@ def make_arguments(real):
         vertex_start: wp.array(dtype=int)  # [shape]: hull corners of a mesh
         vertex_count: wp.array(dtype=int)
         vertices: wp.array(dtype=vec3)
+        field_dx: real  # spacing of the height field or block field
+        field_dy: real
+        hulls: Hulls
         dt: real
         iterations: int
         tolerance: real  # PGS stops when no impulse changes by more than this,
@@ -192,6 +218,7 @@ def make_arguments(real):
         mat64=wp.types.matrix(shape=(6, 4), dtype=real),
         quat=wp.types.quaternion(dtype=real),
         pack=wp.types.vector(length=PACK, dtype=real),
+        Hulls=Hulls,
         Model=Model,
         Params=_struct("Params", "What may differ between environments; see device/parameters.py.", params),
         ParamsBar=_struct("ParamsBar", "Adjoints of Params, summed over the steps.", bars),

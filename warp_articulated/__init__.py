@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from . import rl as rl
     from . import sensors as sensors
+    from . import terrain as terrain
     from .device.results import Contacts, Diagnostics
     from .geometry.inertia import from_log_cholesky, log_cholesky
     from .geometry.tangent import difference, retract
@@ -60,7 +61,7 @@ _HOMES = {
     "trajectory": "Trajectory TrajectoryWriter",
     "show.usd": "UsdWriter export_usd",
 }
-_MODULES = ("rl", "sensors")  # subpackages, also imported when first used
+_MODULES = ("rl", "sensors", "terrain")  # subpackages, also imported when first used
 
 
 def __getattr__(name: str):

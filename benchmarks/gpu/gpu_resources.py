@@ -1,6 +1,6 @@
 """GPU evidence without a GPU: registers, stack and spills of the CUDA kernels, and what follows from them.
 
-    python benchmarks/gpu/gpu_resources.py            26 kernels; a quarter of an hour on two cores
+    python benchmarks/gpu/gpu_resources.py            28 kernels; a quarter of an hour on two cores
     python benchmarks/gpu/gpu_resources.py --quick    one kernel
     python benchmarks/gpu/gpu_resources.py --all      72: all precisions and architectures
 
@@ -38,16 +38,18 @@ import warp_articulated as wa
 from gpu import occupancy
 from lib import machine, reporting
 from warp_articulated.device.topology import default_contacts, sizes_of
-from warp_articulated.model.pairs import SLOTS
+from warp_articulated.model import ShapeType
+from warp_articulated.model.pairs import CONVEX, PLANE, SLOTS
 
 ARCHS = (80, 86, 90, 120)  # A100, RTX 30, H100, RTX 50
 REALS = {"float32": wp.float32, "float64": wp.float64}
-FEET, LAIKAGO, ALL_KINDS = "laikago_feet", "laikago", "all kinds of pairs"
+FEET, LAIKAGO, ALL_KINDS, HULLS = "laikago_feet", "laikago", "all kinds of pairs", "hulls"
 FORWARD = (make_rollout, make_diagnostics)  # the others are adjoints, which record the solver's sweeps
 KERNELS = {
     FEET: (make_rollout, make_rollout_adjoint, make_jacobians, make_contacts_adjoint, make_diagnostics),
     LAIKAGO: (make_rollout, make_rollout_adjoint),
     ALL_KINDS: (make_rollout, make_rollout_adjoint),
+    HULLS: (make_rollout, make_rollout_adjoint),
 }
 
 # Attributes of .nv.info whose value is (symbol, number); cuobjdump calls them EIATTR_...
@@ -142,9 +144,14 @@ def scene_sizes(name: str) -> Sizes:
 
 
 def all_kinds() -> Sizes:
-    """The profiling robot's, with every kind of collision pair compiled in, between links too."""
-    kinds = tuple(sorted((int(a), int(b)) for a, b in SLOTS))
+    """The profiling robot's, with every closed form of a collision pair compiled in, between links too."""
+    kinds = tuple(sorted((int(a), int(b)) for a, b in SLOTS if (a, b) not in CONVEX))
     return replace(laikago_feet(), contacts=default_contacts(wa.load("laikago_feet")), sides=2, kinds=kinds)
+
+
+def hulls() -> Sizes:
+    """The same with hulls that touch each other and the ground: the general pairs, which are one piece of code."""
+    return replace(all_kinds(), kinds=((int(ShapeType.MESH), int(ShapeType.MESH)), (int(ShapeType.MESH), int(PLANE))))
 
 
 def recording(sizes: Sizes, sweeps: int = 50) -> Sizes:
@@ -153,7 +160,7 @@ def recording(sizes: Sizes, sweeps: int = 50) -> Sizes:
 
 
 def jobs_for(archs: Sequence[int], dtypes: Sequence[str], kernels: dict[str, tuple] = KERNELS) -> list[Job]:
-    sizes = {FEET: laikago_feet(), LAIKAGO: scene_sizes(LAIKAGO), ALL_KINDS: all_kinds()}
+    sizes = {FEET: laikago_feet(), LAIKAGO: scene_sizes(LAIKAGO), ALL_KINDS: all_kinds(), HULLS: hulls()}
     return [
         Job(name, factory, sizes[name] if factory in FORWARD else recording(sizes[name]), dtype, arch)
         for name, factories in kernels.items()
@@ -170,6 +177,7 @@ def usual_jobs() -> list[Job]:
         *jobs_for(ARCHS, tuple(REALS), {FEET: (make_rollout, make_rollout_adjoint)}),
         *jobs_for(ARCHS, ["float32"], {ALL_KINDS: (make_rollout,)}),
         *jobs_for([90], ["float32"], {LAIKAGO: KERNELS[LAIKAGO], ALL_KINDS: (make_rollout_adjoint,), FEET: rest}),
+        *jobs_for([90], ["float32"], {HULLS: KERNELS[HULLS]}),
     ]
 
 

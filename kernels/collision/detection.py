@@ -2,12 +2,16 @@
 
 import warp as wp
 
+from ...model.pairs import CONVEX
 from ..types import ASIDE, ROW, SURE, exports, stage
+from .convex import make_convex
 from .frames import make_frames
-from .pairs import BOX, MESH, MESH_PLANE, PLANE, make_choice
+from .pairs import BOX, CYLINDER, MESH, MESH_PLANE, PLANE, make_choice
 from .pose import make_pose
+from .terrain import FIELD_TYPE, field_kinds, make_terrain
 
 BOX_TYPE = wp.constant(int(BOX))
+CYLINDER_TYPE = wp.constant(int(CYLINDER))
 PLANE_TYPE = wp.constant(int(PLANE))
 
 
@@ -16,7 +20,9 @@ MAX_REACH = 0.5  # m; an absent candidate has a gap of 1
 
 def make_detection(t, spatial, gaps, kinematics):
     real, vec3, Env, EnvBar, Contact, ContactBar = t.real, t.vec3, t.Env, t.EnvBar, t.Contact, t.ContactBar
-    g, frames, choice = make_pose(real), make_frames(t), make_choice(real, t.sizes.kinds)
+    fields, general = field_kinds(t.sizes), any(kind in CONVEX for kind in t.sizes.kinds)
+    g, frames, convex = make_pose(real), make_frames(t), make_convex(real)
+    choice = make_choice(real, tuple(kind for kind in t.sizes.kinds if kind not in fields and kind not in CONVEX))
     Pose, PoseBar, PointBar = g.Pose, g.PoseBar, g.PointBar
     meshes = (MESH, PLANE) in t.sizes.kinds
     interrupts = t.sizes.impacts > 0
@@ -34,7 +40,11 @@ def make_detection(t, spatial, gaps, kinematics):
     def centre(e: wp.ref[Env], shape: int):
         """Relative to the origin of the shape's own tree."""
         i = e.model.shape_link[shape]
-        return e.links[i].r + e.links[i].R @ e.params.shape_pos[e.index, shape]
+        x = e.links[i].r + e.links[i].R @ e.params.shape_pos[e.index, shape]
+        if wp.static(len(fields) > 0):
+            if e.model.shape_type[shape] >= FIELD_TYPE:
+                x -= e.params.terrain_origin[e.index]
+        return x
 
     @wp.func
     def tree_shift(e: wp.ref[Env], la: int, lb: int):
@@ -85,11 +95,16 @@ def make_detection(t, spatial, gaps, kinematics):
             gap = wp.min(e.h * (speed + e.model.restitution_threshold), real(MAX_REACH))
         return gap
 
+    terrain = make_terrain(t, shape_radius, reach) if fields else None
+
     @wp.func
     def apart(e: wp.ref[Env], a: int, b: int, xa: vec3, xb: vec3, nb: vec3):
         """True if the bounding spheres, or a bounding sphere and a plane, do not meet."""
         d = xa - xb
         r = shape_radius(e, a) + reach(e, a, b)
+        if wp.static(len(fields) > 0):
+            if e.model.shape_type[b] >= FIELD_TYPE:
+                return bool(False)  # only cells near the shape are looked at
         if e.model.shape_type[b] == PLANE_TYPE:
             return wp.dot(d, nb) > r
         r += shape_radius(e, b)
@@ -173,6 +188,88 @@ def make_detection(t, spatial, gaps, kinematics):
         return size
 
     @wp.func
+    def is_general(e: wp.ref[Env], pair: int):
+        """True for the pairs of convex.py: those with a cylinder or a mesh, planes apart."""
+        kind = e.model.pair_kind[pair]
+        return kind % 8 >= CYLINDER_TYPE and kind % 8 < PLANE_TYPE
+
+    @wp.func
+    def solid(e: wp.ref[Env], shape: int, pose: Pose):
+        return convex.solid(e.model.hulls, shape, e.model.shape_type[shape], pose)
+
+    @wp.func
+    def search(e: wp.ref[Env], pair: int, pose_a: Pose, pose_b: Pose, reach: real):
+        """The mode of a pair and how many points it may have; those of a general pair are in search_memory."""
+        if wp.static(general):
+            if is_general(e, pair):
+                a = solid(e, e.model.pair_a[pair], pose_a)
+                b = solid(e, e.model.pair_b[pair], pose_b)
+                points, _n, _gap = convex.search_pair(e.model.hulls, t.search_memory(e), a, b, reach)
+                return 0, points
+        if wp.static(len(fields) > 0):
+            if terrain.is_field(e, pair):
+                return 0, terrain.candidates(e, pair, pose_a, pose_b)
+        mode = choice.mode(e.model.pair_kind[pair], pose_a, pose_b)
+        return mode, wp.where(mode < 0, 0, candidates(e, pair))
+
+    @wp.func
+    def feature_of(e: wp.ref[Env], pair: int, mode: int, c: int, following: int, pose_a: Pose, pose_b: Pose):
+        """Names point c of those that `search` has counted; following: what this returned for the point before."""
+        feature = 16 * mode + c
+        if wp.static(general):
+            if is_general(e, pair):
+                feature = t.search_memory(e).features[c]
+        if wp.static(len(fields) > 0):
+            if terrain.is_field(e, pair):
+                feature, following = terrain.feature(e, pair, c, following, pose_a, pose_b)
+        return feature, following
+
+    @wp.func
+    def point(e: wp.ref[Env], pair: int, feature: int, pose_a: Pose, pose_b: Pose):
+        """p, n and z that a feature names."""
+        if wp.static(general):
+            if is_general(e, pair):
+                a = solid(e, e.model.pair_a[pair], pose_a)
+                b = solid(e, e.model.pair_b[pair], pose_b)
+                p, n, z = convex.point(e.model.hulls, feature, a, b)
+                return p, n, z
+        if wp.static(len(fields) > 0):
+            if terrain.is_field(e, pair):
+                p, n, z = vec3(), vec3(), real(1.0)
+                if feature >= 0:
+                    p, n, z = terrain.point(e, pair, feature, pose_a, pose_b)
+                return p, n, z
+        pose_a.size = corner(e, pair, feature, pose_a.size)
+        p, n, z = choice.point(e.model.pair_kind[pair], feature, pose_a, pose_b)
+        return p, n, z
+
+    @wp.func
+    def point_adjoint(
+        e: wp.ref[Env], e_bar: wp.ref[EnvBar], contact: wp.ref[Contact], pose_a: Pose, pose_b: Pose, bar: PointBar
+    ):
+        """The adjoints of both poses."""
+        pair = contact.pair
+        feature = contact.feature
+        if wp.static(general):
+            if is_general(e, pair):
+                a = solid(e, e.model.pair_a[pair], pose_a)
+                b = solid(e, e.model.pair_b[pair], pose_b)
+                bar_a, bar_b = convex.adjoint(e.model.hulls, feature, a, b, bar)
+                size_a = convex.size_bar(e.model.shape_type[e.model.pair_a[pair]], bar_a)
+                size_b = convex.size_bar(e.model.shape_type[e.model.pair_b[pair]], bar_b)
+                return g.pose_bar(bar_a.x, bar_a.phi, size_a), g.pose_bar(bar_b.x, bar_b.phi, size_b)
+        if wp.static(len(fields) > 0):
+            if terrain.is_field(e, pair):
+                A, B = terrain.adjoint(e, e_bar, contact, pose_a, pose_b, bar)
+                return A, B
+        pose_a.size = corner(e, pair, feature, pose_a.size)
+        A, B = choice.adjoint(e.model.pair_kind[pair], feature, pose_a, pose_b, bar)
+        if wp.static(meshes):
+            if e.model.pair_kind[pair] == MESH_PLANE:
+                A.size = vec3()  # corners are not parameters
+        return A, B
+
+    @wp.func
     def list_marks(e: wp.ref[Env]):
         """Contacts of the impact, or of the one before: rows wherever their features are now. Returns their number."""
         count = int(0)
@@ -182,9 +279,7 @@ def make_detection(t, spatial, gaps, kinematics):
             if pair >= 0:
                 b = e.model.pair_b[pair]
                 xa, xb, shift = centres(e, e.model.pair_a[pair], b)
-                pose_a = place(e, e.model.pair_a[pair], xa)
-                pose_a.size = corner(e, pair, feature, pose_a.size)
-                p, n, z = choice.point(e.model.pair_kind[pair], feature, pose_a, place(e, b, xb))
+                p, n, z = point(e, pair, feature, place(e, e.model.pair_a[pair], xa), place(e, b, xb))
                 e.contacts[count].p = p
                 e.contacts[count].shift = -shift
                 e.contacts[count].n = n
@@ -198,7 +293,7 @@ def make_detection(t, spatial, gaps, kinematics):
     def detect(e: wp.ref[Env]):
         """List the contacts with a negative gap, and count those beyond the list's capacity.
 
-        When the list is full the deepest are kept; of a mesh, at most the deepest 8. In steps that impacts may
+        When the list is full the deepest are kept; of a pair, at most the deepest 8. In steps that impacts may
         interrupt, the list also has gaps that may close, and e.roles says what is a row (see role_of).
         """
         count = int(0)
@@ -212,18 +307,14 @@ def make_detection(t, spatial, gaps, kinematics):
             lb = e.model.shape_link[b]
             xa, xb, shift = centres(e, a, b)
             if not apart(e, a, b, xa, xb, e.links[lb].R @ e.model.shape_normal[b]):
-                kind = e.model.pair_kind[k]
                 pose_a = place(e, a, xa)
                 pose_b = place(e, b, xb)
-                mode = choice.mode(kind, pose_a, pose_b)
+                mode, points = search(e, k, pose_a, pose_b, reach(e, a, b))
                 first = count
-                points = candidates(e, k)
-                if mode < 0:
-                    points = 0
+                following = int(-1)
                 for c in range(points):
-                    feature = 16 * mode + c
-                    pose_a.size = corner(e, k, feature, pose_a.size)
-                    p, n, z = choice.point(kind, feature, pose_a, pose_b)
+                    feature, following = feature_of(e, k, mode, c, following, pose_a, pose_b)
+                    p, n, z = point(e, k, feature, pose_a, pose_b)
                     role = role_of(e, k, p, shift, n, z)
                     if wp.static(interrupts):
                         if role >= 0 and gaps.marked(e, k, feature):
@@ -260,17 +351,15 @@ def make_detection(t, spatial, gaps, kinematics):
         for k in range(e.model.num_pairs):
             a = e.model.pair_a[k]
             b = e.model.pair_b[k]
-            kind = e.model.pair_kind[k]
             xa, xb, _shift = centres(e, a, b)
             pose_a = place(e, a, xa)
             pose_b = place(e, b, xb)
-            mode = choice.mode(kind, pose_a, pose_b)
-            if mode >= 0:
-                for c in range(candidates(e, k)):
-                    feature = 16 * mode + c
-                    pose_a.size = corner(e, k, feature, pose_a.size)
-                    _p, _n, z = choice.point(kind, feature, pose_a, pose_b)
-                    gap = wp.where(wp.abs(z) < gap, wp.abs(z), gap)
+            mode, points = search(e, k, pose_a, pose_b, real(MAX_REACH))
+            following = int(-1)
+            for c in range(points):
+                feature, following = feature_of(e, k, mode, c, following, pose_a, pose_b)
+                _p, _n, z = point(e, k, feature, pose_a, pose_b)
+                gap = wp.where(wp.abs(z) < gap, wp.abs(z), gap)
         return gap
 
     @wp.func
@@ -291,20 +380,14 @@ def make_detection(t, spatial, gaps, kinematics):
         e: wp.ref[Env], e_bar: wp.ref[EnvBar], contact: wp.ref[Contact], contact_bar: wp.ref[ContactBar]
     ):
         """Point, normal and gap of a contact, to the two shapes that make it."""
-        kind = e.model.pair_kind[contact.pair]
         a = e.model.pair_a[contact.pair]
         b = e.model.pair_b[contact.pair]
         xa, xb, _shift = centres(e, a, b)
-        pose_a = place(e, a, xa)
-        pose_a.size = corner(e, contact.pair, contact.feature, pose_a.size)
         bar = PointBar()
         bar.p = contact_bar.p
         bar.n = contact_bar.n
         bar.z = contact_bar.z
-        A, B = choice.adjoint(kind, contact.feature, pose_a, place(e, b, xb), bar)
-        if wp.static(meshes):
-            if kind == MESH_PLANE:
-                A.size = vec3()  # corners are not parameters
+        A, B = point_adjoint(e, e_bar, contact, place(e, a, xa), place(e, b, xb), bar)
         pose_adjoint(e, e_bar, a, A)
         pose_adjoint(e, e_bar, b, B)
 

@@ -1,9 +1,9 @@
 """Equality constraints: loops that are closed, joints that are coupled, springs and drives of tendons.
 
 A tie is a block of one or three rows J v + cfm x + bias = 0 without bounds, which elimination.py takes out of the
-contact problem. Kinds: POINT (two points coincide) and TURN (two links keep their orientation) make a loop, COUPLING is
-a coupling (couplings.py) that is zero, SPRING and PULL are a tendon's spring and PD drive, which are compliant. A loop's
-rows are along axes fixed in link a; a direction that is not held has a zero axis and its row does nothing.
+contact problem. Kinds: POINT (two points coincide) and TURN (two links keep their orientation) make a loop, COUPLING
+is a coupling (couplings.py) that is zero, SPRING and PULL are a tendon's spring and PD drive, which are compliant. A
+loop's rows are along axes fixed in link a; a direction that is not held has a zero axis and its row does nothing.
 
 A row's up pass is kept for all dofs at once: tie_u[row, dof]. With w the up pass of any right-hand side
     J Mhat^-1 t = sum over the dofs of u Dinv w,        A_rs = sum over the dofs of u_r Dinv u_s.

@@ -220,7 +220,7 @@ def touching_zoo():
     """The zoo, less some kinds of pairs, with a sphere for the world's box: pairs whose first link is the world."""
     model = zoo_model()
     shapes = [*model.shapes[:-1], replace(model.shapes[-1], type=ShapeType.SPHERE, size=np.array([0.3, 0.0, 0.0]))]
-    table = order_pairs(shapes, PairTable(model.pairs, model.pair_friction, model.pair_restitution), [])
+    table = order_pairs(shapes, PairTable(model.pairs, model.pair_friction, model.pair_restitution))
     quick = [(shapes[a].type, shapes[b].type) in QUICK for a, b in table.shapes]
     model = replace(
         model, shapes=tuple(shapes), pairs=table.shapes[quick], pair_friction=table.friction[quick],

@@ -8,8 +8,8 @@ from tied_models import near_the_pose, tied_model, tied_states
 
 from warp_articulated.device.parameters import PARAMETERS
 
-# Not all of these act in every state: overlaps are pushed apart faster than a contact bounces, and the bounce of a limit
-# hides how far it is exceeded.
+# Not all of these act in every state: overlaps are pushed apart faster than a contact bounces, and the bounce of a
+# limit hides how far it is exceeded.
 EVERYTHING = ["q", "qd", "u", *(name for name in PARAMETERS if name not in ("restitution", "upper"))]
 STATES = 6
 OPTIONS = {"dt": 2e-3, "erp": 0.02, "max_push_speed": 50.0}  # with the default many errors would be at its cap
@@ -50,7 +50,7 @@ def test_gradient_does_not_depend_on_the_other_environments():
 def test_jacobians_are_the_gradients_of_a_step():
     sim = small_simulator(tied_model(), 2, **OPTIONS)
     q, qd, u = tied_states(sim, seed=3)
-    A, B = sim.jacobians(q, qd, u)
+    _, B = sim.jacobians(q, qd, u)
     u.requires_grad_()
     _, qd_next = sim.step(q, qd, u)
     nv = sim.model.nv

@@ -12,9 +12,9 @@ from warp_articulated.kernels.collision.pose import make_pose
 from warp_articulated.kernels.types import make_arguments
 
 from warp_articulated.model import ShapeType
-from warp_articulated.model.pairs import SLOTS
+from warp_articulated.model.pairs import CONVEX, SLOTS
 
-TYPES = {f"{a.name}_{b.name}".lower(): (a, b) for a, b in SLOTS}
+TYPES = {f"{a.name}_{b.name}".lower(): (a, b) for a, b in SLOTS if (a, b) not in CONVEX}
 CANDIDATES = {name: 1 if types[0] == ShapeType.MESH else SLOTS[types] for name, types in TYPES.items()}
 KINDS = list(TYPES)
 OPTIONS = {"enable_backward": False, "max_unroll": 1}

@@ -14,10 +14,10 @@ from warp_articulated.kernels.types import Sizes
 
 from warp_articulated.device import engine, topology
 from warp_articulated.model import ShapeType
-from warp_articulated.model.pairs import SLOTS
+from warp_articulated.model.pairs import CONVEX, SLOTS
 
 GROUND = tuple((int(kind), int(ShapeType.PLANE)) for kind in (ShapeType.SPHERE, ShapeType.CAPSULE, ShapeType.BOX))
-ALL_KINDS = tuple(sorted((int(a), int(b)) for a, b in SLOTS))
+ALL_KINDS = tuple(sorted((int(a), int(b)) for a, b in SLOTS if (a, b) not in CONVEX))
 SPHERE, BOX = int(ShapeType.SPHERE), int(ShapeType.BOX)
 TIED = ((SPHERE, SPHERE), (SPHERE, BOX), *GROUND)
 CLASSES = (

@@ -4,7 +4,7 @@ import numpy as np
 import torch
 
 import warp_articulated as wa
-from warp_articulated.model import WORLD, Body, JointType, assemble
+from warp_articulated.model import WORLD, Body, JointType, Shape, ShapeType, assemble
 
 INERTIA, DT = 0.5, 0.01
 
@@ -36,3 +36,11 @@ def varied(model, num_envs, steps=20):
     return [torch.tensor(x, dtype=torch.float32) for x in (q, qd, u)] + [
         {name: torch.tensor(value, dtype=torch.float32) for name, value in params.items()}
     ]
+
+
+def one_body(*shapes, ground=False):
+    """A free body of 1 kg with shapes on link 0 or the world; ground: also the plane z = 0."""
+    body = Body("body", WORLD, "root", JointType.FREE, mass=1.0, inertia=0.01 * np.eye(3))
+    if ground:
+        shapes = (*shapes, Shape(ShapeType.PLANE, WORLD, np.zeros(3), name="ground", body="ground"))
+    return assemble("body", [body], shapes)

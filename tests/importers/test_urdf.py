@@ -159,7 +159,7 @@ def cube_file(folder, kind):
 
 @pytest.mark.parametrize("kind", ["text", "binary", "obj", "dae"])
 def test_mesh_files_of_every_kind(tmp_path, kind):
-    vertices, faces = load_hull(cube_file(tmp_path, kind), np.array([1.0, -2.0, 3.0]))
+    vertices, faces, _ = load_hull(cube_file(tmp_path, kind), np.array([1.0, -2.0, 3.0]))
     check_hull(vertices, faces)
     assert len(vertices) == 8
     np.testing.assert_allclose(vertices.min(0), [0, -2, 0], atol=1e-6)

@@ -115,7 +115,8 @@ def test_parallelogram_is_a_pendulum(tmp_path):
 
 SPATIAL = f"""
 <worldbody>
-  <body name="pelvis" pos="0 0 1"><freejoint/><geom type="box" size="0.1 0.1 0.1" mass="10" contype="0" conaffinity="0"/>
+  <body name="pelvis" pos="0 0 1"><freejoint/>
+    <geom type="box" size="0.1 0.1 0.1" mass="10" contype="0" conaffinity="0"/>
     <body name="thigh"><joint name="hip" axis="0 1 0"/>{ROD.format("0 0 -0.4", 2)}
       <body name="shin" pos="0 0 -0.4"><joint name="knee" axis="0 1 0" ref="20"/>{ROD.format("0 0 -0.35", 1)}
         <body name="foot" pos="0 0 -0.35"><joint name="ankle" axis="0 1 0"/>{ROD.format("0.15 0 0", 0.3)}</body></body>
@@ -140,7 +141,8 @@ def test_a_leg_with_a_rod_on_ball_joints_moves_as_in_mujoco(tmp_path):
 
 WELDED = """
 <worldbody>
-  <body name="a" pos="0 0 1"><freejoint/><geom type="box" size="0.1 0.05 0.03" mass="1" contype="0" conaffinity="0"/>JOINED</body>APART
+  <body name="a" pos="0 0 1"><freejoint/>
+    <geom type="box" size="0.1 0.05 0.03" mass="1" contype="0" conaffinity="0"/>JOINED</body>APART
 </worldbody>
 """
 PART = (
@@ -233,12 +235,13 @@ def test_coupled_joints_and_tendons_move_as_in_mujoco(tmp_path, what, body, u):
 
 def test_a_tendon_at_its_limit_stops(tmp_path):
     """From a start beyond the other limit."""
-    limited = '<tendon><fixed limited="true" range="-0.3 0.1"><joint joint="one" coef="1"/><joint joint="three" coef="1"/></fixed></tendon>'
+    joints = '<joint joint="one" coef="1"/><joint joint="three" coef="1"/>'
+    limited = f'<tendon><fixed limited="true" range="-0.3 0.1">{joints}</fixed></tendon>'
     model = load(write(tmp_path, COUPLED + limited))
-    qs, qds = simulate(model, 3.0, u=[])
+    qs, _ = simulate(model, 3.0, u=[])
     length = qs[:, 0] + qs[:, 2]
     assert length[0] > 0.17 and length[100:].max() < 0.1 + 1e-2  # pushed back
-    assert length.min() == pytest.approx(-0.3, abs=2e-3) and length[-1] == pytest.approx(-0.3, abs=1e-5)
+    assert length.min() > -0.3 - 6e-3 and length[-1] == pytest.approx(-0.3, abs=1e-5)  # 5.6 m/s in steps of 1 ms
 
 
 # -- a gripper
@@ -246,11 +249,13 @@ def test_a_tendon_at_its_limit_stops(tmp_path):
 
 GRIPPER = """<robot name="gripper">
 <link name="rail"/>
-<link name="palm"><inertial><mass value="1"/><inertia ixx=".01" iyy=".01" izz=".01" ixy="0" ixz="0" iyz="0"/></inertial></link>
+<link name="palm"><inertial><mass value="1"/><inertia ixx=".01" iyy=".01" izz=".01" ixy="0" ixz="0" iyz="0"/></inertial>
+</link>
 <link name="left">FINGER</link><link name="right">FINGER</link>
 <joint name="lift" type="prismatic"><parent link="rail"/><child link="palm"/><origin xyz="0 0 0.1"/><axis xyz="0 0 1"/>
   <limit lower="-1" upper="1" effort="100"/></joint>
-<joint name="left" type="prismatic"><parent link="palm"/><child link="left"/><origin xyz="-0.09 0 0"/><axis xyz="1 0 0"/>
+<joint name="left" type="prismatic"><parent link="palm"/><child link="left"/><origin xyz="-0.09 0 0"/>
+  <axis xyz="1 0 0"/>
   <limit lower="0" upper="0.1" effort="20"/></joint>
 <joint name="right" type="prismatic"><parent link="palm"/><child link="right"/><origin xyz="0.09 0 0"/>
   <axis xyz="-1 0 0"/><limit lower="0" upper="0.1" effort="20"/><mimic joint="left"/></joint>

@@ -13,9 +13,12 @@ import numpy as np
 from ..model import Model
 from ..model.ties import POWERS
 
-COUNTS = ("links", "nv", "nu", "pairs", "shapes", "loops", "couplings", "terms")  # of a model, that axes may have
+COUNTS = (  # of a model, that axes may have
+    "links", "nv", "nu", "pairs", "shapes", "loops", "couplings", "terms", "rows", "columns",
+)  # fmt: skip
 FIXED = {"ends": 2, "powers": POWERS}  # of a loop; of a polynomial
-GROUPED = ("bodies", "placements", "joints", "touch", "ties")  # gradients of one group are computed together
+# gradients of one group are computed together
+GROUPED = ("bodies", "placements", "joints", "touch", "ties", "terrain")
 VALUES = ((), (3,), (3, 3), (4,))  # a number, a vector, a matrix; a quaternion, which the kernels see as a matrix
 
 
@@ -54,6 +57,12 @@ class Parameter:
         """Axes of one value: () for a number, (3,) for a vector, (3, 3) for a matrix."""
         inner = tuple(n for n in self.shape if isinstance(n, int))
         return () if inner == (1,) else inner
+
+
+def _heights(model: Model) -> np.ndarray:
+    """(rows, columns) of the model's field, (0, 0) without one."""
+    field = model.field
+    return np.zeros((0, 0)) if field is None else np.asarray(field.heights, float)
 
 
 def _shape_sizes(model: Model) -> list[np.ndarray]:
@@ -110,6 +119,16 @@ _ROWS = (
         "shape_size", ("shapes", 3), "m", "touch", "see `ShapeType`; unused entries are zero", source=_shape_sizes
     ),
     Parameter(
+        "heights", ("rows", "columns"), "m", "terrain",
+        "of the model's height field or block field; a gradient takes as many numbers for every environment",
+        signed=True, source=_heights,
+    ),
+    Parameter(
+        "terrain_origin", (3,), "m", "touch",
+        "place in the world to which an environment's field is moved back: the field is shifted by minus this",
+        signed=True, source=lambda model: np.zeros(3),
+    ),
+    Parameter(
         "erp", (1,), "1", "touch", "share of a penetration or limit violation that is removed per step", source=None
     ),
     Parameter("cfm", (1,), "1/kg", "touch", "compliance of contact normals and joint limits", source=None),
@@ -155,6 +174,7 @@ def shapes(model: Model) -> dict[str, tuple[int, ...]]:
         "couplings": len(model.ties.coupling_names),
         "terms": len(model.ties.term_dof),
         **FIXED,
+        **dict(zip(("rows", "columns"), _heights(model).shape)),
     }
     return {name: tuple(counts[n] if isinstance(n, str) else n for n in row.shape) for name, row in PARAMETERS.items()}
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -10,7 +10,9 @@ import torch
 import warp as wp
 
 from ..geometry.rotations import quat_to_matrix
-from ..model import Model, ModelError
+from ..model import Model, ModelError, ShapeType
+from ..model.pairs import CONVEX
+from ..model.polytopes import Polytope, polytope_of
 from .checks import plain_numpy
 from .parameters import GROUPS, PARAMETERS
 from .topology import tables
@@ -40,14 +42,53 @@ def model_struct(types, model: Model, device: wp.Device, solver: Mapping[str, fl
     struct.shape_bound = array([np.linalg.norm(c, axis=1).max() if len(c) else 0.0 for c in corners], types.real)
     struct.vertex_start = array(np.cumsum(counts) - counts, int)
     struct.vertex_count = array(counts, int)
+    struct.field_dx, struct.field_dy = (1.0, 1.0) if model.field is None else model.field.spacing
     struct.vertices = array(np.concatenate([*corners, np.zeros((0, 3))]), types.vec3)
     struct.loop_axes = array(model.ties.loop_axes, types.mat33)
     struct.loop_rot = array(quat_to_matrix(model.ties.loop_quat), types.mat33)
     struct.term_ref = array(model.ties.term_ref, types.real)
     struct.coupling_rest = array(model.ties.coupling_rest, types.real)
     struct.coupling_range = array(model.ties.coupling_range, types.real)
+    struct.hulls = hulls_struct(types, hulls_of(model), array)
     for name, setting in solver.items():
         setattr(struct, name, setting)
+    return struct
+
+
+def hulls_of(model: Model) -> list[Polytope]:
+    """The polytope of each shape that collides in a general pair; others get an empty one."""
+    kinds = np.array([shape.type for shape in model.shapes], int)
+    general = np.zeros((len(ShapeType), len(ShapeType)), bool)
+    general[tuple(np.array(list(CONVEX)).T)] = True
+    first, second = kinds[model.pairs].reshape(-1, 2).T
+    used = set(np.unique(model.pairs[general[first, second]]).tolist())
+    known: dict[int, Polytope] = {}
+    hulls = []
+    for k, shape in enumerate(model.shapes):
+        key = id(shape.vertices) if shape.type == ShapeType.MESH else -int(shape.type)  # copies of a mesh share them
+        if k in used and key not in known:
+            known[key] = polytope_of(shape)
+        hulls.append(known[key] if k in used else Polytope(np.zeros((0, 3))))
+    return hulls
+
+
+def hulls_struct(types, hulls: Sequence[Polytope], array: Callable):
+    """The kernels' Hulls."""
+    struct = types.Hulls()
+    faces = [face for hull in hulls for face in hull.faces]
+    counts = {"vertex": [len(h.vertices) for h in hulls], "face": [len(h.faces) for h in hulls]}
+    for name, count in (counts | {"corner": [len(face) for face in faces]}).items():
+        ends = np.cumsum(np.array(count, int))
+        setattr(struct, f"{name}_start", array(ends - np.array(count, int), int))
+        setattr(struct, f"{name}_count", array(np.array(count, int), int))
+    struct.bound = array([hull.bound for hull in hulls], types.real)
+    struct.thickness = array([hull.thickness for hull in hulls], types.real)
+    struct.centre = array(np.array([hull.centre for hull in hulls]).reshape(-1, 3), types.vec3)
+    struct.corners = array(np.array([vertex for face in faces for vertex in face], int), int)
+    columns = {"vertices": "vertices", "normal": "normals", "middle": "middles", "area": "areas", "sides": "sides"}
+    for name, source in columns.items():
+        rows = [np.zeros((0, 3)), *(getattr(hull, source) for hull in hulls)]
+        setattr(struct, name, array(np.concatenate(rows), types.vec3))
     return struct
 
 

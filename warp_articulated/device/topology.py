@@ -12,7 +12,7 @@ import numpy as np
 from ..kernels.collision.pairs import kind_of
 from ..kernels.types import COUPLING, POINT, PULL, SPRING, THRUST, TURN, Sizes
 from ..model import NV, WORLD, DriveType, JointType, Model
-from ..model.pairs import SLOTS
+from ..model.pairs import FIELD_SLOTS, SLOTS
 
 # Capacities grow in steps, so that robots of similar size share one compiled kernel.
 LINK_STEPS = (8, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512)
@@ -165,7 +165,8 @@ def sizes_of(model: Model, max_contacts: int, exact: bool = False) -> Sizes:
     device can hold at once. Otherwise rounded up, so that robots share kernels.
     """
     table = tables(model)
-    slots = [SLOTS[(model.shapes[a].type, model.shapes[b].type)] for a, b in model.pairs]
+    room = SLOTS | FIELD_SLOTS
+    slots = [room[(model.shapes[a].type, model.shapes[b].type)] for a, b in model.pairs]
     # only the second shapes of pairs can be second sides; if all of them belong to the world, there are none
     sides = 2 if any(model.shapes[b].link != WORLD for _, b in model.pairs) else 1
     kinds = sorted({(int(model.shapes[a].type), int(model.shapes[b].type)) for a, b in model.pairs})

@@ -6,6 +6,7 @@ Only positions are read: collision takes the hull of all of them, so triangles, 
 from __future__ import annotations
 
 import struct
+from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
@@ -18,9 +19,35 @@ MAX_HULL_VERTICES = 64
 READABLE = ".stl, .obj and .dae"
 
 
-def load_hull(path: Path, scale: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Convex hull of a mesh file, scaled: vertices (n <= 64, 3) in m, faces (m, 3) counter-clockwise from outside."""
-    return convex_hull(load_points(path) * np.asarray(scale, float), str(path))
+def load_hull(path: Path, scale: np.ndarray) -> tuple[np.ndarray, np.ndarray, float]:
+    """Convex hull of a mesh file, scaled: vertices (n <= 64, 3) in m, faces (m, 3) counter-clockwise from outside.
+
+    The last value is how far corners that were left out are outside of it, in m.
+    """
+    points = load_points(path) * np.asarray(scale, float)
+    vertices, faces = convex_hull(points, str(path))
+    return vertices, faces, hull_deviation(points, vertices)
+
+
+def hull_deviation(points: np.ndarray, vertices: np.ndarray) -> float:
+    """How far points (n, 3) are outside of the hull of vertices; 0 if that is rounding."""
+    from scipy.spatial import ConvexHull
+
+    planes = ConvexHull(vertices).equations
+    most = max(float((points @ plane[:3] + plane[3]).max()) for plane in planes)
+    return most if most > 1e-9 * float(np.abs(points).max()) else 0.0
+
+
+def simplified(deviations: Mapping[str, float]) -> list[str]:
+    """The note about meshes whose hulls have too many corners: by how much their corners are outside, in m."""
+    found = {name: deviation for name, deviation in deviations.items() if deviation > 0}
+    if not found:
+        return []
+    worst = max(found, key=lambda name: found[name])
+    return [
+        f"The hulls of {len(found)} mesh(es) are simplified to {MAX_HULL_VERTICES} corners; "
+        f"the largest deviation is {found[worst] * 1e3:.2g} mm ({worst})."
+    ]
 
 
 def load_points(path: Path) -> np.ndarray:

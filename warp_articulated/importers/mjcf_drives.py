@@ -32,8 +32,8 @@ def read_drives(source: Source, tendons: Mapping[int, Coupling]) -> tuple[list[D
         if reason:
             source.differences.append(
                 f"Actuator {actuator_name(source, a)!r} is left out, because {reason}; accepted are motor, position, "
-                "velocity and general actuators (fixed gain, affine bias, no activation) on a hinge or slide joint or a "
-                "fixed tendon, and motors at a site: the simulation will differ."
+                "velocity and general actuators (fixed gain, affine bias, no activation) on a hinge or slide joint or "
+                "a fixed tendon, and motors at a site: the simulation will differ."
             )
             continue
         drives.append(_site_drive(source, a) if _at_site(source, a) else _drive(source, a, tendons))
@@ -123,9 +123,8 @@ def _site_drive(source: Source, a: int) -> Drive:
 
 
 def _drive(source: Source, a: int, tendons: Mapping[int, Coupling]) -> Drive:
-    """MuJoCo's force is g (gain u + b1 g q + b2 g qd), with g the gear and g q the actuator's length.
-
-    q is the position of a joint, or the length of a tendon.
+    """MuJoCo's force is g (gain u + b1 g q + b2 g qd), with g the gear, g q the actuator's length and q the joint's
+    position or the tendon's length.
     """
     m = source.m
     at, on_joint = int(m.actuator_trnid[a, 0]), _on_joint(source, a)

@@ -11,7 +11,7 @@ from ..geometry.rotations import matrix_to_quat, quat_to_matrix
 from ..model import WORLD, ModelError, Shape, ShapeType
 from ..model.pairs import PairTable
 from ..model.validate import name_pairs
-from .meshes import convex_hull
+from .meshes import convex_hull, hull_deviation, simplified
 from .mjcf import Source, xyzw
 
 if TYPE_CHECKING:
@@ -36,10 +36,12 @@ def read_shapes(source: Source, *, meshes: bool) -> tuple[list[Shape], dict[int,
     shapes: list[Shape] = []
     index: dict[int, int] = {}
     hulls: dict[int, tuple[np.ndarray, np.ndarray] | None] = {}
+    deviations: dict[str, float] = {}
     colliding = _colliding(source)
     for g in range(m.ngeom):
         kind, mesh = int(m.geom_type[g]), int(m.geom_dataid[g])
         size, vertices, faces = np.zeros(3), None, None
+        heights, spacing = None, None
         if kind in PRIMITIVES:
             shape_type, used = PRIMITIVES[kind]
             size[:used] = m.geom_size[g, :used]
@@ -52,10 +54,14 @@ def read_shapes(source: Source, *, meshes: bool) -> tuple[list[Shape], dict[int,
             if hull is None:
                 continue
             shape_type, (vertices, faces) = ShapeType.MESH, hull
+            if g in colliding:
+                deviations[m.mesh(mesh).name] = hull_deviation(_mesh_points(source, mesh), vertices)
+        elif kind == HFIELD and _is_terrain(source, g):
+            shape_type, (heights, spacing) = ShapeType.HEIGHTFIELD, _heights(source, mesh)
         else:
             source.differences.append(
-                f"Geom {source.geom_names[g]!r} is a height field or signed distance field, which is not supported "
-                "and left out: the simulation will differ."
+                f"Geom {source.geom_names[g]!r} is a signed distance field, or a height field that moves or is not the "
+                "first one, which is not supported and left out: the simulation will differ."
             )
             continue
         index[g] = len(shapes)
@@ -75,13 +81,35 @@ def read_shapes(source: Source, *, meshes: bool) -> tuple[list[Shape], dict[int,
                 collide=g in colliding,
                 vertices=vertices,
                 faces=faces,
+                heights=heights,
+                spacing=spacing,
             )
         )
     if not meshes and np.any(m.geom_type == MESH):
         source.notes.append(f"{np.sum(m.geom_type == MESH)} mesh geom(s) were left out, as meshes=False asks.")
+    source.notes += simplified(deviations)
     if np.any(m.geom_type == ELLIPSOID):
-        source.notes.append("Ellipsoids are replaced by convex meshes of 42 corners on their surface.")
+        source.notes.append(
+            "Ellipsoids are replaced by convex meshes of 42 corners on their surface; the faces are up to 7 % of the "
+            "radius inside."
+        )
     return shapes, index
+
+
+def _is_terrain(source: Source, geom: int) -> bool:
+    """A model can have one field, fixed to the world."""
+    m = source.m
+    fields = [g for g in np.flatnonzero(m.geom_type == HFIELD) if source.placements[m.geom_bodyid[g]].link == WORLD]
+    return geom == min(fields, default=-1)
+
+
+def _heights(source: Source, field: int) -> tuple[np.ndarray, tuple[float, float]]:
+    """Heights with x along the rows, and their spacing. MuJoCo's rows run along y."""
+    m = source.m
+    rows, columns, start = int(m.hfield_nrow[field]), int(m.hfield_ncol[field]), int(m.hfield_adr[field])
+    half_x, half_y, top, _ = m.hfield_size[field].tolist()
+    data = np.asarray(m.hfield_data[start : start + rows * columns], float).reshape(rows, columns)
+    return top * data.T, (2.0 * half_x / (columns - 1), 2.0 * half_y / (rows - 1))
 
 
 def _colliding(source: Source) -> set[int]:
@@ -212,16 +240,24 @@ def _mixed_contacts(m: MjModel, pairs: np.ndarray) -> tuple[np.ndarray, np.ndarr
 def _mesh_hull(source: Source, mesh: int) -> tuple[np.ndarray, np.ndarray] | None:
     """Hull of a mesh, in the frame that MuJoCo's geom_pos and geom_quat place; None, with a note, if it is flat."""
     m = source.m
-    start, count = m.mesh_vertadr[mesh], m.mesh_vertnum[mesh]
+    points = _mesh_points(source, mesh)
     try:
-        return convex_hull(np.asarray(m.mesh_vert[start : start + count], float))
+        return convex_hull(points)
     except ModelError:  # MuJoCo refuses flat meshes that collide, so this one is only visible
         source.notes.append(f"Mesh {m.mesh(mesh).name!r} is flat, so it has no convex hull; it is left out.")
         return None
 
 
+def _mesh_points(source: Source, mesh: int) -> np.ndarray:
+    start, count = source.m.mesh_vertadr[mesh], source.m.mesh_vertnum[mesh]
+    return np.asarray(source.m.mesh_vert[start : start + count], float)
+
+
 def _ellipsoid(radii: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Hull of 42 points on an ellipsoid: the corners and edge middles of an icosahedron, pushed out to its surface."""
+    """Hull of 42 points on an ellipsoid: the corners and edge middles of an icosahedron, pushed out to its surface.
+
+    Its faces are up to 7 % of the radius inside.
+    """
     golden = (1 + np.sqrt(5)) / 2
     corners = [np.roll([0.0, s, t * golden], k) for k in range(3) for s in (-1, 1) for t in (-1, 1)]
     middles = [

@@ -13,6 +13,10 @@ from .mjcf import HINGE, SLIDE, Source, unique, xyzw
 CONNECT, WELD, JOINT, TENDON = range(4)  # mujoco.mjtEq
 SITE = 6  # mujoco.mjtObj
 WRAP_JOINT = 1  # mujoco.mjtWrap
+UNUSED = {  # fields of tendons
+    "frictionloss": "dry friction", "armature": "armature", "stiffnesspoly": "nonlinear spring",
+    "dampingpoly": "nonlinear damper", "actfrclimited": "actuatorfrcrange",
+}  # fmt: skip
 LEFT_OUT = "is left out: the simulation will differ."
 
 
@@ -77,8 +81,7 @@ def read_tendons(source: Source) -> dict[int, Coupling]:
             rest=tuple(m.tendon_lengthspring[k].tolist()),
             range=tuple(m.tendon_range[k].tolist()) if limited else (-np.inf, np.inf),
         )
-        for key, what in (("frictionloss", "dry friction"), ("armature", "armature"), ("stiffnesspoly", "nonlinear "
-                          "spring"), ("dampingpoly", "nonlinear damper"), ("actfrclimited", "actuatorfrcrange")):  # fmt: skip
+        for key, what in UNUSED.items():
             if np.any(getattr(m, f"tendon_{key}", np.zeros(len(names)))[k]):
                 source.differences.append(f"The {what} of tendon {name!r} {LEFT_OUT}")
     return found
@@ -111,12 +114,9 @@ def _add_loop(source: Source, ties: MjcfTies, k: int, name: str, bodies: list[Bo
     if weld and not m.eq_objtype[k] == SITE and m.body_mocapid[owners].max() >= 0:
         source.notes.append(f"Weld {name!r} holds a body at a mocap body, which does not move.")
     a, b = places
-    ties.loops.append(
-        Loop(
-            name, a.link, b.link, *(place.origin + place.rotation @ p for place, p in zip(places, points)),
-            weld=bool(weld), quat=matrix_to_quat((a.rotation @ turn @ b.rotation.T).T),
-        )
-    )  # fmt: skip
+    pos_a, pos_b = (place.origin + place.rotation @ p for place, p in zip(places, points))
+    quat = matrix_to_quat((a.rotation @ turn @ b.rotation.T).T)
+    ties.loops.append(Loop(name, a.link, b.link, pos_a, pos_b, bool(weld), quat))
 
 
 def _add_joint_coupling(source: Source, ties: MjcfTies, k: int, name: str) -> None:

@@ -19,6 +19,8 @@ from ..geometry.kinematics import lowest_point
 from ..geometry.rotations import matrix_to_quat
 from ..model import WORLD, Body, Coupling, Frame, JointType, Model, ModelError, Shape, ShapeType, Term, assemble
 from ..model.validate import LARGEST, as_numbers, check_flags, inertia_problem, name_pairs, usable
+from .meshes import simplified
+from .overlaps import without_overlaps
 from .urdf_drives import PerJoint, make_drives
 from .urdf_shapes import ShapeReader, read_origin
 from .urdf_tree import JointElement, read_tree
@@ -80,6 +82,7 @@ def load_urdf(
     build.place(links, root, floating)
     if build.reader.skipped_meshes:
         notes.append(f"{build.reader.skipped_meshes} collision mesh(es) were left out, as meshes=False asks.")
+    notes += simplified(build.reader.deviations)
     bodies = build.bodies()
     if not bodies:
         raise robot.error(
@@ -101,6 +104,7 @@ def load_urdf(
         )  # fmt: skip
     except ModelError as error:
         raise ModelError(f"{path}: {error}") from None
+    model = without_overlaps(model)
     planes = [k for k, shape in enumerate(model.shapes) if shape.name == floor]
     if planes and not np.isin(model.pairs, planes).any():
         note = "no collision shape can touch the ground, so free bodies fall through it."

@@ -37,6 +37,7 @@ class ShapeReader:
     friction: float
     restitution: float
     skipped_meshes: int = 0
+    deviations: dict[str, float] = field(default_factory=dict)  # of simplified hulls, m
     _colors: dict[str, tuple] = field(default_factory=dict)
     _hulls: dict[tuple, Hull] = field(default_factory=dict)
 
@@ -142,9 +143,11 @@ class ShapeReader:
         key = (path, *scale)
         if key not in self._hulls:
             try:
-                self._hulls[key] = load_hull(path, scale)
+                *hull, deviation = load_hull(path, scale)
             except ModelError as error:
                 raise mesh.error(f"{error} Load with meshes=False to leave collision meshes out.") from None
+            self._hulls[key] = hull[0], hull[1]
+            self.deviations[path.name] = deviation
         return self._hulls[key]
 
 

@@ -2,6 +2,7 @@
 
 from .assemble import assemble
 from .description import (
+    FIELDS,
     NQ,
     NV,
     WORLD,
@@ -20,6 +21,7 @@ from .description import (
 from .ties import Coupling, Loop, Term, Ties
 
 __all__ = [
+    "FIELDS",
     "NQ",
     "NV",
     "WORLD",

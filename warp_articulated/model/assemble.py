@@ -98,9 +98,9 @@ def assemble(
 
     keys = keyframes or {}
     if pairs is None:
-        table = shape_pairs(bodies, shapes, exclude, notes)
+        table = shape_pairs(bodies, shapes, exclude)
     else:
-        table = order_pairs(shapes, pairs if isinstance(pairs, PairTable) else PairTable.of(pairs), notes)
+        table = order_pairs(shapes, pairs if isinstance(pairs, PairTable) else PairTable.of(pairs))
     model = Model(
         name=name,
         link_names=tuple(b.name for b in bodies),

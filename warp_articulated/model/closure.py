@@ -118,7 +118,7 @@ def held_directions(model: Model, k: int) -> np.ndarray:
 
 
 def residuals(model: Model, q: np.ndarray) -> tuple[np.ndarray, np.ndarray, list[str], np.ndarray]:
-    """Errors (n,) of all equality constraints, their Jacobian (n, nv), the names they have in messages, compliance rows.
+    """Errors (n,) of all equality constraints, their Jacobian (n, nv), their names in messages, and where they are.
 
     The last array has (kind, index, block) of every row: loops are kind 0, with the blocks 0 (shift) and 1 (turn).
     """
@@ -137,12 +137,12 @@ def residuals(model: Model, q: np.ndarray) -> tuple[np.ndarray, np.ndarray, list
                     names.append(f"loop {ties.loop_names[k]!r}")
                     where.append((0, k, block))
     q_of_dof = scalar_positions(model)
-    for k in np.flatnonzero(ties.coupling_held):
+    for k in np.flatnonzero(ties.coupling_held).tolist():
         value, slopes = coupling_value(model, k, q, q_of_dof)
         errors.append(value)
         rows.append(slopes)
         names.append(f"coupling {ties.coupling_names[k]!r}")
-        where.append((1, int(k), 0))
+        where.append((1, k, 0))
     return np.array(errors), np.array(rows).reshape(-1, model.nv), names, np.array(where, int).reshape(-1, 3)
 
 
@@ -179,7 +179,7 @@ def close(model: Model, hold: Collection[str] = ()) -> Model:
     such joints, constraints that no pose fulfils are refused.
     """
     q = model.q0.copy()
-    error, J, names, _ = residuals(model, q)
+    error, _, names, _ = residuals(model, q)
     if not error.size or abs(error).max() <= CLOSED:
         return model
     free = np.ones(model.nv, bool)

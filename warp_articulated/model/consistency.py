@@ -8,7 +8,7 @@ from __future__ import annotations
 import numpy as np
 
 from .description import NQ, NV, DriveType, JointType, Model, ModelError
-from .pairs import SLOTS
+from .pairs import FIELD_SLOTS, SLOTS
 from .validate import check_resistance, check_vector, usable
 
 
@@ -103,7 +103,7 @@ def _check_pairs(model: Model) -> None:
         )
     link, kind = (np.array([getattr(shape, key) for shape in shapes], int)[pairs] for key in ("link", "type"))
     for a, b in np.unique(kind, axis=0).tolist():
-        if (a, b) not in SLOTS:
+        if (a, b) not in SLOTS | FIELD_SLOTS:
             raise ModelError(f"{model.name}: a pair is of the shape types {a} and {b}, which cannot collide.")
     for k in np.flatnonzero(link[:, 0] == link[:, 1]):
         raise ModelError(f"{model.name}: both shapes {pairs[k].tolist()} of a pair are on the same link.")

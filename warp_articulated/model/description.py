@@ -51,6 +51,11 @@ class ShapeType(IntEnum):
     CYLINDER = 3  # size: radius, half length; along its z axis
     MESH = 4  # convex hull of `vertices`
     PLANE = 5  # infinite, normal along its z axis
+    HEIGHTFIELD = 6  # surface of two triangles a cell; see `Shape.heights`
+    BLOCKFIELD = 7  # columns with flat tops
+
+
+FIELDS = (ShapeType.HEIGHTFIELD, ShapeType.BLOCKFIELD)
 
 
 class DriveType(IntEnum):
@@ -127,6 +132,9 @@ class Shape:
     collide: bool = True  # False: only visible
     vertices: np.ndarray | None = None  # (n, 3) hull corners of a mesh, in the shape's frame
     faces: np.ndarray | None = None  # (m, 3) hull triangles of a mesh, counter-clockwise seen from outside
+    # of a field, m: node or column [i, j] is at x = (i - (rows - 1) / 2) spacing[0], likewise y, in the shape's frame
+    heights: np.ndarray | None = None
+    spacing: tuple[float, float] | None = None  # m, between rows and between columns
 
 
 @dataclass(frozen=True)
@@ -243,6 +251,11 @@ class Model:
     def nv(self) -> int:
         """Length of qd."""
         return len(self.armature)
+
+    @property
+    def field(self) -> Shape | None:
+        """The height field or block field of the model, if it has one."""
+        return next((s for s in self.shapes if s.type in FIELDS), None)
 
     @property
     def nu(self) -> int:

@@ -59,7 +59,9 @@ _COLUMNS = {
     "shape.friction": "s", "shape.restitution": "s", "shape.collide": "s",
     "shape.size_count": "s", "shape.color_count": "s", "shape.vertices_count": "s", "shape.faces_count": "s",
     "shape.size": "a", "shape.color": "b", "shape.vertices": "c3", "shape.faces": "d3",
+    "shape.heights_count": "s", "shape.heights": "e", "shape.columns": "s", "shape.spacing": "s2",
 }  # fmt: skip
+_PIECES = (("size", 0, float), ("color", 0, float), ("vertices", 3, float), ("faces", 3, int))
 _STRINGS = (
     "link_names", "joint_names", "drive_names", "notes", "merged", "frames", "key_names", "ties.loop_names",
     "ties.coupling_names",
@@ -71,7 +73,7 @@ _INTEGERS = (
 )  # fmt: skip
 _KINDS = {  # what is not a number with a fraction; numpy's kinds that are accepted, and what they become
     **dict.fromkeys(("name", *_STRINGS, "shape.name", "shape.body"), ("U", str)),
-    **dict.fromkeys(("version", *_INTEGERS, "shape.type", "shape.link", "shape.faces"), ("iu", int)),
+    **dict.fromkeys(("version", *_INTEGERS, "shape.type", "shape.link", "shape.faces", "shape.columns"), ("iu", int)),
     **{name: ("iu", int) for name in _COLUMNS if name.endswith("_count")},
     "shape.collide": ("b", bool),
     "ties.coupling_held": ("b", bool),
@@ -218,6 +220,12 @@ def _add_newer(values: dict[str, np.ndarray]) -> None:
     for name, like in (("key_q", "q0"), ("key_qd", "armature"), ("key_u", "u0")):
         if like in values:
             values.setdefault(name, np.zeros((0, values[like].size)))
+    if "shape.type" in values:
+        count = values["shape.type"].size
+        values.setdefault("shape.heights_count", np.full(count, -1))
+        values.setdefault("shape.heights", np.zeros(0))
+        values.setdefault("shape.columns", np.zeros(count, int))
+        values.setdefault("shape.spacing", np.zeros((count, 2)))
     names, origins = values.get("link_names", np.zeros(())), values.get("frame_pos", np.zeros(()))
     if "frames" not in values and origins.shape == (names.size, 3):  # frames of links only
         values |= {name: np.asarray(array) for name, array in frame_arrays(names.tolist(), origins).items()}
@@ -246,8 +254,12 @@ def _shape_columns(shapes: tuple[Shape, ...]) -> dict[str, np.ndarray]:
         "restitution": np.array([s.restitution for s in shapes], float),
         "collide": np.array([s.collide for s in shapes], bool),
     }
-    for name, width, kind in (("size", 0, float), ("color", 0, float), ("vertices", 3, float), ("faces", 3, int)):
+    columns["columns"] = np.array([0 if s.heights is None else np.shape(s.heights)[1] for s in shapes], int)
+    columns["spacing"] = np.array([s.spacing or (0.0, 0.0) for s in shapes], float).reshape(-1, 2)
+    for name, width, kind in (*_PIECES, ("heights", 0, float)):
         rows = [getattr(s, name) for s in shapes]
+        if name == "heights":
+            rows = [None if row is None else np.ravel(row) for row in rows]
         columns[f"{name}_count"] = np.array([-1 if row is None else len(row) for row in rows], int)
         parts = [np.asarray(row, kind).reshape(-1, width or 1) for row in rows if row is not None]
         joined = np.concatenate(parts) if parts else np.zeros((0, width or 1), kind)
@@ -258,7 +270,7 @@ def _shape_columns(shapes: tuple[Shape, ...]) -> dict[str, np.ndarray]:
 def _shapes_of(values: Mapping[str, np.ndarray], where: str) -> tuple[Shape, ...]:
     columns = {name.removeprefix("shape."): values[name] for name in _COLUMNS}
     pieces: dict[str, list[Any]] = {}
-    for name in ("size", "color", "vertices", "faces"):
+    for name in ("size", "color", "vertices", "faces", "heights"):
         joined, counts = columns.pop(name), columns.pop(f"{name}_count")
         ends = np.cumsum(np.clip(counts, 0, len(joined)))
         if (ends[-1] if len(ends) else 0) != len(joined):
@@ -266,6 +278,12 @@ def _shapes_of(values: Mapping[str, np.ndarray], where: str) -> tuple[Shape, ...
         pieces[name] = [None if n < 0 else joined[end - n : end] for n, end in zip(counts, ends)]
     for k in np.flatnonzero(~np.isin(columns["type"], list(ShapeType))):
         raise ModelError(f"{where}: shape {k} is of type {columns['type'][k]}, which is not the number of any type.")
+    spacing, widths = columns.pop("spacing"), columns.pop("columns")
+    for k, piece in enumerate(pieces["heights"]):
+        if piece is not None:
+            if widths[k] < 1 or len(piece) % widths[k]:
+                raise ModelError(f"{where}: the heights of shape {k} have no {widths[k]} columns.")
+            pieces["heights"][k] = piece.reshape(-1, widths[k])
     kinds, places, turns = columns.pop("type"), columns.pop("pos"), columns.pop("quat")
     return tuple(
         Shape(
@@ -276,6 +294,8 @@ def _shapes_of(values: Mapping[str, np.ndarray], where: str) -> tuple[Shape, ...
             color=None if pieces["color"][k] is None else tuple(pieces["color"][k].tolist()),
             vertices=pieces["vertices"][k],
             faces=pieces["faces"][k],
+            heights=pieces["heights"][k],
+            spacing=None if pieces["heights"][k] is None else tuple(spacing[k].tolist()),
             **{name: column[k].item() for name, column in columns.items()},
         )
         for k in range(len(kinds))

@@ -9,16 +9,27 @@ import numpy as np
 
 from .description import WORLD, Body, Shape, ShapeType
 
-# Largest number of contact points of a pair of shape types; kernels/collision/pairs.py has their geometry. Pairs that
-# are not listed are not supported. The lower type is first; PLANE is the highest.
+# Largest number of contact points of a pair of shape types; the lower type is first.
+# kernels/collision/pairs.py has the geometry of SLOTS without CONVEX, kernels/collision/convex.py that of CONVEX.
 SPHERE, CAPSULE, BOX = ShapeType.SPHERE, ShapeType.CAPSULE, ShapeType.BOX
 CYLINDER, MESH, PLANE = ShapeType.CYLINDER, ShapeType.MESH, ShapeType.PLANE
+HEIGHTFIELD, BLOCKFIELD = ShapeType.HEIGHTFIELD, ShapeType.BLOCKFIELD
+CONVEX = {
+    (SPHERE, CYLINDER): 1, (SPHERE, MESH): 1, (CAPSULE, CYLINDER): 2, (CAPSULE, MESH): 2,
+    (BOX, CYLINDER): 4, (BOX, MESH): 4, (CYLINDER, CYLINDER): 4, (CYLINDER, MESH): 4, (MESH, MESH): 4,
+}  # fmt: skip
 SLOTS = {
     (SPHERE, PLANE): 1, (CAPSULE, PLANE): 2, (BOX, PLANE): 8, (CYLINDER, PLANE): 5, (MESH, PLANE): 8,
     (SPHERE, SPHERE): 1, (SPHERE, CAPSULE): 1, (SPHERE, BOX): 1,
     (CAPSULE, CAPSULE): 2, (CAPSULE, BOX): 2,
     (BOX, BOX): 8,
+    **CONVEX,
 }  # fmt: skip
+FIELD_SLOTS = {  # the same for fields, whose pairs are found by kernels/collision/field.py
+    (shape, field): slots
+    for field in (HEIGHTFIELD, BLOCKFIELD)
+    for shape, slots in ((SPHERE, 2), (CAPSULE, 6), (BOX, 8), (CYLINDER, 5), (MESH, 8))
+}
 
 
 @dataclass(frozen=True)
@@ -53,10 +64,8 @@ class PairTable:
         return PairTable(self.shapes[rows], self.friction[rows], self.restitution[rows])
 
 
-def shape_pairs(
-    bodies: Sequence[Body], shapes: Sequence[Shape], exclude: Iterable[Collection[str]], notes: list[str]
-) -> PairTable:
-    """All supported pairs of colliding shapes on different links that are not parent and child.
+def shape_pairs(bodies: Sequence[Body], shapes: Sequence[Shape], exclude: Iterable[Collection[str]]) -> PairTable:
+    """All pairs of colliding shapes on different links that are not parent and child.
 
     exclude: groups of body names, of two names or more, in which no body collides with another one.
     """
@@ -85,7 +94,7 @@ def shape_pairs(
                 keep &= ~group[:b]
         return keep
 
-    return order_pairs(shapes, mixed_pairs(shapes, allowed), notes)
+    return order_pairs(shapes, mixed_pairs(shapes, allowed))
 
 
 def mixed_pairs(shapes: Sequence[Shape], allowed: Callable[[int], np.ndarray]) -> PairTable:
@@ -104,19 +113,10 @@ def mixed_pairs(shapes: Sequence[Shape], allowed: Callable[[int], np.ndarray]) -
     return PairTable(np.stack([a, b], -1), mixed, np.maximum(restitution[a], restitution[b]))
 
 
-def order_pairs(shapes: Sequence[Shape], pairs: PairTable, notes: list[str]) -> PairTable:
-    """Put the lower shape type first and leave out (with a note) pairs that the collision stage does not support."""
+def order_pairs(shapes: Sequence[Shape], pairs: PairTable) -> PairTable:
+    """Put the lower shape type first and leave out pairs of planes."""
     types = np.array([int(s.type) for s in shapes], int)
     one, two = pairs.shapes.T
     swap = types[one] > types[two]
     one, two = np.where(swap, two, one), np.where(swap, one, two)
-    low, high = types[one], types[two]
-    supported = np.zeros((len(ShapeType), len(ShapeType)), bool)
-    supported[tuple(np.array(list(SLOTS)).T)] = True
-    kept = supported[low, high]
-    dropped = (low * len(ShapeType) + high)[~kept & (low != PLANE)]
-    kinds, first, counts = np.unique(dropped, return_index=True, return_counts=True)
-    for k in np.argsort(first):  # in the order in which they were found
-        pair = " with ".join(ShapeType(kind).name.lower() for kind in divmod(int(kinds[k]), len(ShapeType)))
-        notes.append(f"{counts[k]} pair(s) of {pair} never collide: this kind of pair is not supported.")
-    return replace(pairs, shapes=np.stack([one, two], -1)).take(kept)
+    return replace(pairs, shapes=np.stack([one, two], -1)).take(types[one] < PLANE)

@@ -118,6 +118,9 @@ def _shape(shape: Shape) -> str:
     text = kind.name.lower()
     if kind == ShapeType.MESH:
         text += f" of {0 if shape.vertices is None else len(shape.vertices)} vertices"
+    elif shape.heights is not None and shape.spacing is not None:
+        rows, columns = np.shape(shape.heights)
+        text += f" of {rows} x {columns} heights, {shape.spacing[0]:g} x {shape.spacing[1]:g} m apart"
     elif kind in _SIZES:
         form, factors = _SIZES[kind]
         text += " " + form.format(*(size * factor for size, factor in zip(np.ravel(shape.size), factors)))

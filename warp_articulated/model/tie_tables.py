@@ -51,13 +51,10 @@ def pack(
 
 def unpack(ties: Ties, joint_of: Mapping[int, str]) -> tuple[list[Loop], list[Coupling]]:
     """The records that `pack` was given; joint_of: the joint of every dof."""
-    loops = [
-        Loop(
-            name, *map(int, ties.loop_links[k]), *ties.loop_pos[k], weld=bool(ties.loop_axes[k, 1].any()),
-            quat=ties.loop_quat[k],
-        )
-        for k, name in enumerate(ties.loop_names)
-    ]  # fmt: skip
+    loops = []
+    for k, name in enumerate(ties.loop_names):
+        (a, b), (pos_a, pos_b) = ties.loop_links[k].tolist(), ties.loop_pos[k]
+        loops.append(Loop(name, a, b, pos_a, pos_b, bool(ties.loop_axes[k, 1].any()), ties.loop_quat[k]))
     couplings = []
     for k, name in enumerate(ties.coupling_names):
         terms = tuple(
@@ -76,8 +73,8 @@ def _check_loop(name: str, loop: Loop, bodies: Sequence[Body]) -> None:
         if not WORLD <= link < len(bodies):
             raise ModelError(f"{where} is on link {link}; it must be one of the {len(bodies)} links, or -1.")
     if loop.link_a == loop.link_b:
-        link = "the world" if loop.link_a == WORLD else f"link {bodies[loop.link_a].name!r}"
-        raise ModelError(f"{where} joins {link} with itself, perhaps through fixed joints; leave it out.")
+        owner = "the world" if loop.link_a == WORLD else f"link {bodies[loop.link_a].name!r}"
+        raise ModelError(f"{where} joins {owner} with itself, perhaps through fixed joints; leave it out.")
     check_vector(where, "its first point", loop.pos_a, 3)
     check_vector(where, "its second point", loop.pos_b, 3)
     check_vector(where, "its quaternion", loop.quat, 4)

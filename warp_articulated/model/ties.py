@@ -6,7 +6,8 @@ what depends on the pose: held directions, compliance, and a default pose that f
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass, field, fields
 
 import numpy as np
 
@@ -17,7 +18,7 @@ POWERS = 5  # coefficients of a polynomial
 
 @dataclass(frozen=True)
 class Loop:
-    """Two links that are joined beyond the tree: two of their points coincide, and in a weld they do not turn either."""
+    """Two links joined beyond the tree: two of their points coincide, and in a weld they do not turn either."""
 
     name: str
     link_a: int
@@ -50,13 +51,15 @@ class Coupling:
     range: tuple[float, float] = (-np.inf, np.inf)  # limits of the length
 
 
-def _empty(*shape: int, kind: type = float):
+def _empty(*shape: int, kind: type = float) -> Callable[[], np.ndarray]:
+    """Makes a read-only array of length 0."""
+
     def make() -> np.ndarray:
-        nothing = np.zeros((0, *shape), kind)
+        nothing: np.ndarray = np.zeros((0, *shape), kind)
         nothing.setflags(write=False)
         return nothing
 
-    return field(default_factory=make)
+    return make
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,27 +67,32 @@ class Ties:
     """Loops and couplings of a model, as read-only arrays."""
 
     loop_names: tuple[str, ...] = ()
-    loop_links: np.ndarray = _empty(2, kind=int)  # (loops, 2), -1 for the world
-    loop_pos: np.ndarray = _empty(2, 3)  # (loops, 2, 3) m, the two points in their links' frames
-    loop_quat: np.ndarray = _empty(4)  # (loops, 4) orientation of the first link in the second
-    loop_axes: np.ndarray = _empty(2, 3, 3)  # (loops, 2, 3, 3) held shifts and turns, as rows in the first link; or 0
-    loop_cfm: np.ndarray = _empty(2)  # (loops, 2) compliance of both
+    loop_links: np.ndarray = field(default_factory=_empty(2, kind=int))  # (loops, 2), -1 for the world
+    loop_pos: np.ndarray = field(default_factory=_empty(2, 3))  # (loops, 2, 3) m, the two points in their links' frames
+    loop_quat: np.ndarray = field(default_factory=_empty(4))  # (loops, 4) orientation of the first link in the second
+    loop_axes: np.ndarray = field(default_factory=_empty(2, 3, 3))  # (loops, 2, 3, 3) held shifts and turns
+    loop_cfm: np.ndarray = field(default_factory=_empty(2))  # (loops, 2) compliance of both
     coupling_names: tuple[str, ...] = ()
-    coupling_held: np.ndarray = _empty(kind=bool)
-    coupling_cfm: np.ndarray = _empty()
-    coupling_rest: np.ndarray = _empty(2)
-    coupling_range: np.ndarray = _empty(2)
-    tendon_stiffness: np.ndarray = _empty()
-    tendon_damping: np.ndarray = _empty()
-    term_coupling: np.ndarray = _empty(kind=int)  # (terms,) never decreasing
-    term_dof: np.ndarray = _empty(kind=int)  # index into qd
-    term_ref: np.ndarray = _empty()
-    coupling_coef: np.ndarray = _empty(POWERS)
+    coupling_held: np.ndarray = field(default_factory=_empty(kind=bool))
+    coupling_cfm: np.ndarray = field(default_factory=_empty())
+    coupling_rest: np.ndarray = field(default_factory=_empty(2))
+    coupling_range: np.ndarray = field(default_factory=_empty(2))
+    tendon_stiffness: np.ndarray = field(default_factory=_empty())
+    tendon_damping: np.ndarray = field(default_factory=_empty())
+    term_coupling: np.ndarray = field(default_factory=_empty(kind=int))  # (terms,) never decreasing
+    term_dof: np.ndarray = field(default_factory=_empty(kind=int))  # index into qd
+    term_ref: np.ndarray = field(default_factory=_empty())
+    coupling_coef: np.ndarray = field(default_factory=_empty(POWERS))
 
     @property
     def term_start(self) -> np.ndarray:
         """(couplings + 1,) first term of each coupling, and their number."""
         return np.searchsorted(self.term_coupling, np.arange(len(self.coupling_names) + 1))
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Ties):
+            return NotImplemented
+        return all(np.array_equal(getattr(self, f.name), getattr(other, f.name)) for f in fields(self))
 
     def __bool__(self) -> bool:
         return bool(self.loop_names or self.coupling_names)

@@ -12,16 +12,30 @@ from collections.abc import Iterable, Mapping, Sequence, Set
 import numpy as np
 
 from ..geometry.rotations import IDENTITY, quat_multiply, quat_to_matrix, unit_quat
-from .description import NQ, WORLD, Body, Drive, DriveType, Frame, JointType, Model, ModelError, Shape, ShapeType
+from .description import (
+    FIELDS,
+    NQ,
+    WORLD,
+    Body,
+    Drive,
+    DriveType,
+    Frame,
+    JointType,
+    Model,
+    ModelError,
+    Shape,
+    ShapeType,
+)
 
 # Real files are rounded to a few digits: a thousandth of the largest moment is accepted without a note.
 TRIANGLE_TOLERANCE = 1e-3
 NEGATIVE_TOLERANCE = 1e-6
+MOST_HEIGHTS = 1 << 20  # a contact's feature, a 32-bit number, names the node
 # Nothing real is larger in SI units, and products of a few such numbers would be infinite in single precision.
 LARGEST = 1e15
 SIZES = {  # how many numbers of its size a shape uses
     ShapeType.SPHERE: 1, ShapeType.CAPSULE: 2, ShapeType.BOX: 3, ShapeType.CYLINDER: 2, ShapeType.MESH: 0,
-    ShapeType.PLANE: 0,
+    ShapeType.PLANE: 0, ShapeType.HEIGHTFIELD: 0, ShapeType.BLOCKFIELD: 0,
 }  # fmt: skip
 
 
@@ -188,6 +202,8 @@ def check_shapes(name: str, shapes: Sequence[Shape], links: int) -> None:
             raise ModelError(f"{where} is on link {shape.link}; it must be one of the {links} links, or -1.")
         if shape.type == ShapeType.PLANE and shape.link != WORLD:
             raise ModelError(f"{where}: a plane must be fixed to the world, not to a moving link; use a box.")
+        if shape.type in FIELDS:
+            _check_field(where, shape)
         check_vector(where, "pos", shape.pos, 3)
         check_vector(where, "quat", shape.quat, 4)
         if np.linalg.norm(shape.quat) < 1e-9:
@@ -199,6 +215,26 @@ def check_shapes(name: str, shapes: Sequence[Shape], links: int) -> None:
             check_vector(where, "color", shape.color, 4)
         if shape.type == ShapeType.MESH:
             _check_mesh(where, shape)
+    fields = [shape.name or "without a name" for shape in shapes if shape.type in FIELDS]
+    if len(fields) > 1:
+        raise ModelError(f"{name}: {len(fields)} shapes are fields ({', '.join(fields)}); a model can have one.")
+
+
+def _check_field(where: str, shape: Shape) -> None:
+    kind = shape.type.name.lower()
+    heights = np.zeros(0) if shape.heights is None else np.asarray(shape.heights, float)
+    if heights.ndim != 2 or min(heights.shape) < 2 or not usable(heights):
+        raise ModelError(
+            f"{where}: the heights of this {kind} must be finite numbers up to {LARGEST:g} in at least 2 rows and 2 "
+            f"columns; their shape is {heights.shape}."
+        )
+    if heights.size > MOST_HEIGHTS:
+        raise ModelError(f"{where}: this {kind} has {heights.size} heights; at most {MOST_HEIGHTS} are supported.")
+    spacing = np.zeros(0) if shape.spacing is None else np.asarray(shape.spacing, float)
+    if spacing.shape != (2,) or not usable(spacing) or not (spacing > 0).all():
+        raise ModelError(f"{where}: the spacing of this {kind} is {shape.spacing}; it must be two positive numbers.")
+    if shape.link != WORLD:
+        raise ModelError(f"{where}: a {kind} must be fixed to the world, not to a moving link; use boxes or meshes.")
 
 
 def _check_size(where: str, shape: Shape) -> None:

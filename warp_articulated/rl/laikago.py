@@ -1,4 +1,4 @@
-"""Laikago tasks: standing under pushes, and walking at a commanded velocity on varying ground."""
+"""Laikago tasks: standing under pushes, and walking at a commanded velocity on varying and uneven ground."""
 
 from __future__ import annotations
 
@@ -11,10 +11,13 @@ import torch
 from ..device import checks
 from ..geometry.rotations import rotate_back
 from ..importers.loading import load
+from ..model import Model
+from ..terrain import Field
 from .axes import leaning, uprightness
 from .env import Env
 from .random import Random
 from .state import State
+from .terrains import Ground, named_field
 
 STROKE = 0.5  # rad, change of a drive's target for an action of 1
 PERIOD = 0.5  # s, gait period
@@ -43,13 +46,21 @@ class LaikagoStand(Env):
 
     def __init__(self, num_envs: int = 1, *, push: float = 0.5, **options):
         checks.positive("push", push, zero=True)
-        model = load("laikago_feet")
+        model = self.robot()
         super().__init__(replace(model, pair_friction=np.full(len(model.pairs), FRICTION)), num_envs, **options)
         self.push = push
         self._rest = self._like.new_tensor(self.model.q0[7:].copy())
         self._hold = self._like.new_tensor(self.model.u0.copy())
         self._up = self._like.new_tensor([0.0, 0.0, 1.0])
         self._height = float(self.model.q0[2])
+
+    def robot(self) -> Model:
+        """The model, with its ground."""
+        return load("laikago_feet")
+
+    def clearance(self, state: State) -> torch.Tensor:
+        """Height of the trunk above the ground (n,), m."""
+        return state.q[:, 2]
 
     def begin(self, random: Random) -> tuple[torch.Tensor, torch.Tensor]:
         """Random heading, tilt and joint angles, high enough for the toes to be above the ground."""
@@ -82,13 +93,13 @@ class LaikagoStand(Env):
         return torch.cat([velocity, spin, up, joints, state.qd[:, 6:], state.memory["action"]], 1)
 
     def reward(self, before: State, action: torch.Tensor, after: State) -> torch.Tensor:
-        sag = after.q[:, 2] - self._height
+        sag = self.clearance(after) - self._height
         motion = 0.1 * (after.qd[:, :6] ** 2).sum(1) + 1e-3 * (after.qd[:, 6:] ** 2).sum(1)
         tilt = 1.0 - uprightness(after.q[:, 3:7])
         return 1.0 - 20.0 * sag**2 - tilt - motion - 0.01 * (action**2).sum(1)
 
     def terminated(self, state: State) -> torch.Tensor:
-        return (state.q[:, 2] < 0.2) | (uprightness(state.q[:, 3:7]) < 0.5)
+        return (self.clearance(state) < 0.2) | (uprightness(state.q[:, 3:7]) < 0.5)
 
     def trunk(self, state: State) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
         """In body axes, (n, 3) each: velocity, m/s, angular velocity, rad/s, and the vertical."""
@@ -104,8 +115,14 @@ class LaikagoWalk(LaikagoStand):
     and a 2 Hz clock, as cosine and sine. Action and termination as in LaikagoStand. Reward: tracking of the command,
     minus costs of hopping, tilting, jerky actions, and of knees that do not bend with the clock, two legs at a time.
 
+    On a terrain all environments share one field of 32 m. Every episode starts at a random place near its middle, and
+    heights are relative to the ground there. The observation (95) also has a height scan: how far the ground is below
+    the trunk, less than standing, at 45 points around the robot, which turn with it. Rewards and termination
+    take the trunk's height above the ground.
+
     Args:
         num_envs: number of environments.
+        terrain: "rough", "slopes", "stairs" or "stepping_stones", or a `terrain.Field` of your own; None: flat ground.
         randomise: draw the trunk mass, the drive gains, and the friction and softness of the ground for every episode.
             Joint limits become as soft as the ground.
         push: see LaikagoStand.
@@ -118,18 +135,32 @@ class LaikagoWalk(LaikagoStand):
     # default ground, and drifted as much.
     SOFTNESS, RIGHTING = (-2.0, 0.5), (0.2, 0.8)
 
-    def __init__(self, num_envs: int = 1, *, randomise: bool = True, push: float = 0.5, **options):
+    def __init__(
+        self, num_envs: int = 1, *, terrain: str | Field | None = None, randomise: bool = True, push: float = 0.5,
+        **options,
+    ):  # fmt: skip
         self.randomise = checks.flag("randomise", randomise)
+        self.field = None if terrain is None else named_field(terrain)
         super().__init__(num_envs, push=push, **options)
         self._slowest, self._fastest = self._like.new_tensor(self.COMMANDS).unbind(1)
         self._offsets = torch.pi * self._like.new_tensor(TROT)
+        self.ground = None if self.field is None else Ground(self.field, self._like)
+
+    def robot(self) -> Model:
+        return super().robot() if self.field is None else self.field.under(super().robot())
+
+    def clearance(self, state: State) -> torch.Tensor:
+        if self.ground is None:
+            return super().clearance(state)
+        return state.q[:, 2] - self.ground.level(state.q, state.params["terrain_origin"])
 
     def memory(self, random: Random) -> dict[str, torch.Tensor]:
         return {**super().memory(random), "command": random.uniform(self._slowest, self._fastest, 3)}
 
     def vary(self, random: Random) -> dict[str, torch.Tensor]:
+        place = {} if self.ground is None else {"terrain_origin": self.ground.origins(random)}
         if not self.randomise:
-            return {}
+            return place
         usual = {name: value[:1] for name, value in self.sim.params.items()}  # one row: all rows are equal
         load = torch.ones(len(random), self.model.num_links, dtype=self.dtype, device=self.device)
         load[:, 0] = random.uniform(*self.MASS)
@@ -142,11 +173,15 @@ class LaikagoWalk(LaikagoStand):
             "friction": random.uniform(*self.GROUND, 1).expand(-1, len(self.model.pairs)),
             "cfm": 10.0 ** random.uniform(*self.SOFTNESS, 1),
             "erp": random.uniform(*self.RIGHTING, 1),
+            **place,
         }
 
     def observe(self, state: State) -> torch.Tensor:
         phase = self.phase(state)
-        return torch.cat([super().observe(state), state.memory["command"], phase.cos(), phase.sin()], 1)
+        seen = [super().observe(state), state.memory["command"], phase.cos(), phase.sin()]
+        if self.ground is not None:
+            seen.append(self.ground.scan(state.q, state.params["terrain_origin"]) - self._height)
+        return torch.cat(seen, 1)
 
     def phase(self, state: State) -> torch.Tensor:
         """Phase of the gait clock (n, 1), rad."""
@@ -165,7 +200,7 @@ class LaikagoWalk(LaikagoStand):
         turned = (spin[:, 2] - command[:, 2]) ** 2
         follow = 1.0 / (1.0 + 4.0 * astray) + 0.5 / (1.0 + 4.0 * turned)
         sway = velocity[:, 2] ** 2 + 0.05 * (spin[:, :2] ** 2).sum(1) + 3.0 * (up[:, :2] ** 2).sum(1)
-        sag = 20.0 * (after.q[:, 2] - self._height) ** 2
+        sag = 20.0 * (self.clearance(after) - self._height) ** 2
         # without this cost a policy learns to lean and shuffle: nothing else rewards lifting a foot
         swing = torch.relu(torch.sin(self.phase(after) + self._offsets))
         step = ((after.q[:, 9::3] - (self._rest[2::3] - BEND * swing)) ** 2).sum(1)

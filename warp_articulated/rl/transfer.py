@@ -110,6 +110,8 @@ def in_mujoco(task: str, num_envs: int = 1, **options) -> Env:
     check_options(TASKS[task], {name: value for name, value in options.items() if name != "stiff"})
     if options.get("randomise"):
         raise ValueError("randomise is True; it must be False in MuJoCo, where the robot has the file's parameters.")
+    if options.get("terrain") is not None:
+        raise ValueError("terrain is given; it must be None in MuJoCo, where the ground is flat.")
     if task == "LaikagoWalk":
         options["randomise"] = False
     return MUJOCO_TASKS[task](num_envs, **options)

@@ -13,7 +13,7 @@ import numpy as np
 from ..geometry.kinematics import batch_link_poses, shape_poses
 from ..geometry.rotations import quat_to_matrix
 from ..importers.meshes import convex_hull
-from ..model import WORLD, Model, Shape, ShapeType
+from ..model import FIELDS, WORLD, Model, Shape, ShapeType
 
 # One colour per depth in the tree, sRGB: a robot's left and right, front and back legs look alike.
 PALETTE = (
@@ -48,7 +48,7 @@ def shape_color(model: Model, shape: Shape) -> tuple[float, float, float]:
         r, g, b = (min(max(float(c), 0.0), 1.0) for c in shape.color[:3])
         return r, g, b
     if shape.link == WORLD:
-        return GROUND_COLOR if shape.type == ShapeType.PLANE else WORLD_COLOR
+        return GROUND_COLOR if is_wide(shape) else WORLD_COLOR
     depth, link = 0, int(model.parent[shape.link])
     while link != WORLD:
         depth, link = depth + 1, int(model.parent[link])
@@ -63,6 +63,11 @@ def srgb_to_linear(color: Sequence[float]) -> np.ndarray:
 
 def is_visible(shape: Shape) -> bool:
     return shape.color is None or len(shape.color) < 4 or shape.color[3] > 0.0
+
+
+def is_wide(shape: Shape) -> bool:
+    """True for planes and fields: views are not framed by them."""
+    return shape.type == ShapeType.PLANE or shape.type in FIELDS
 
 
 def is_ground(shape: Shape) -> bool:
@@ -81,12 +86,17 @@ def grid_offsets(count: int, spacing: float) -> np.ndarray:
     return place * spacing
 
 
+def environment_offsets(model: Model, count: int, spacing: float) -> np.ndarray:
+    """Places of environments, (count, 3) m: on a grid; all in one place if they share a height field or block field."""
+    return grid_offsets(count, 0.0 if model.field is not None else spacing)
+
+
 def automatic_spacing(model: Model, q: np.ndarray) -> float:
     """Distance in m between robots at q (n, nq): the median robot's width and a small gap."""
     origins, quats = batch_link_poses(model, q)
     low = np.full((len(q), 2), np.inf)
     high = -low
-    for shape in (s for s in model.shapes if s.type != ShapeType.PLANE and is_visible(s)):
+    for shape in (s for s in model.shapes if not is_wide(s) and is_visible(s)):
         pos, _ = shape_poses(shape, origins, quats)
         radius = bounding_radius(shape)
         low, high = np.minimum(low, pos[:, :2] - radius), np.maximum(high, pos[:, :2] + radius)
@@ -109,6 +119,8 @@ def bounding_radius(shape: Shape) -> float:
             return float(np.linalg.norm(hull_of(shape)[0], axis=-1).max())
         case ShapeType.PLANE:
             return 0.0
+        case ShapeType.HEIGHTFIELD | ShapeType.BLOCKFIELD:
+            return float(np.linalg.norm(field_mesh(shape)[0], axis=-1).max())
     raise ValueError(f"shape {shape.name!r} has type {shape.type!r}, whose size in pictures is unknown.")
 
 
@@ -119,6 +131,28 @@ def hull_of(shape: Shape) -> tuple[np.ndarray, np.ndarray]:
     if shape.faces is None or len(shape.faces) == 0:
         return convex_hull(np.asarray(shape.vertices, float), f"shape {shape.name!r}")
     return np.asarray(shape.vertices, float), np.asarray(shape.faces, int)
+
+
+def field_mesh(shape: Shape) -> tuple[np.ndarray, np.ndarray]:
+    """Corners (n, 3) in m and triangles (m, 3), counter-clockwise seen from above, of a height field or block field.
+
+    A block field has four corners for each top, and walls where neighbours differ.
+    """
+    if shape.heights is None or shape.spacing is None:
+        raise ValueError(f"field {shape.name!r} has no heights, so it cannot be shown.")
+    heights, blocks = np.asarray(shape.heights, float), shape.type == ShapeType.BLOCKFIELD
+    axes = [(np.arange(n) - (n - 1) / 2) * d for n, d in zip(heights.shape, shape.spacing)]
+    if blocks:
+        heights = heights.repeat(2, 0).repeat(2, 1)
+        axes = [(c[:, None] + d / 2 * np.array([-1.0, 1.0])).ravel() for c, d in zip(axes, shape.spacing)]
+    corners = np.stack([*np.meshgrid(*axes, indexing="ij"), heights], -1).reshape(-1, 3)
+    number = np.arange(heights.size).reshape(heights.shape)
+    a, b, c, d = number[:-1, :-1], number[1:, :-1], number[1:, 1:], number[:-1, 1:]
+    faces = np.stack([np.stack([a, b, c], -1), np.stack([a, c, d], -1)], -2).reshape(-1, 3)
+    if blocks:
+        p, q, r = (corners[faces[:, k]] for k in range(3))
+        faces = faces[np.linalg.norm(np.cross(q - p, r - p), axis=-1) > 1e-12]
+    return corners, faces
 
 
 def frame_camera(

@@ -5,7 +5,7 @@
 
 import warp as wp
 
-from .rayshapes import FAR, Scene, is_blocked, nearest_shape
+from .rayshapes import FAR, FIELD, Scene, is_blocked, nearest_shape
 
 wp.set_module_options({"enable_backward": False})
 
@@ -236,7 +236,9 @@ def place_shapes(
     rot = wp.normalize(turn * shape.rot)
     scene.pos[i] = pos
     scene.rot[i] = rot
-    R, half = wp.quat_to_matrix(rot), shape.half
+    R, half = wp.quat_to_matrix(rot), 1.0 * shape.half
+    if shape.kind >= FIELD and env > 0:
+        half = wp.vec3(0.0, 0.0, 0.0)  # all environments share the first one's
     middle = pos + R * shape.middle
     extent = wp.vec3(1.0e-5, 1.0e-5, 1.0e-5)  # |R| half bounds the turned box
     for a in range(3):

@@ -18,8 +18,17 @@ from ...device.launch import wait_for
 from ...device.messages import compiling, start_warp
 from ...geometry.kinematics import batch_link_poses
 from ...geometry.rotations import rotate, unit_quat
-from ...model import Model, Shape, ShapeType
-from ..layout import Camera, grid_offsets, hull_of, is_ground, is_visible, shape_color, srgb_to_linear
+from ...model import FIELDS, Model, Shape, ShapeType
+from ..layout import (
+    Camera,
+    environment_offsets,
+    field_mesh,
+    hull_of,
+    is_ground,
+    is_visible,
+    shape_color,
+    srgb_to_linear,
+)
 from . import raycast, rayshapes
 
 SUN = np.array([-0.35, -0.55, 0.95])
@@ -50,7 +59,7 @@ class RayScene:
         self.model, self.count, self.spacing = model, count, spacing
         start_warp()
         self.device = wp.get_device(device)
-        self.offsets = grid_offsets(count, spacing)
+        self.offsets = environment_offsets(model, count, spacing)
         shapes = [s for s in model.shapes if is_visible(s) and not is_ground(s)]
         if not shapes:  # nothing to see: show at least where the links are
             shapes = [Shape(ShapeType.SPHERE, i, np.array([0.02])) for i in range(model.num_links)]
@@ -62,6 +71,8 @@ class RayScene:
         copies = count * len(shapes)
         self._scene = rayshapes.Scene()
         packed, planes = _pack(model, shapes, spacing)
+        self._meshes = self._add_meshes(shapes, packed)
+        self._framed = [s for s, shape in enumerate(shapes) if shape.type not in FIELDS]
         self._scene.shapes = wp.array(packed, dtype=rayshapes.Shape, device=self.device)
         self._scene.planes = wp.array(planes.astype(np.float32), dtype=wp.vec4, device=self.device)
         self._scene.num_shapes = len(shapes)
@@ -80,6 +91,17 @@ class RayScene:
         self.image = wp.empty((0, 0, 3), dtype=wp.uint8, device=self.device)
         self._bvh: wp.Bvh | None = None
         self._fitted = 0
+
+    def _add_meshes(self, shapes: list[Shape], packed: list[rayshapes.Shape]) -> list[wp.Mesh]:
+        """Meshes of fields, which must stay alive; their numbers go to the packed shapes."""
+        meshes = []
+        for shape, entry in zip(shapes, packed):
+            if shape.type in FIELDS:
+                corners, faces = field_mesh(shape)
+                points = wp.array(corners.astype(np.float32), dtype=wp.vec3, device=self.device)
+                meshes.append(wp.Mesh(points, wp.array(faces.ravel(), dtype=int, device=self.device)))
+                entry.mesh = meshes[-1].id
+        return meshes
 
     def pose(self, q: np.ndarray) -> None:
         """Move the robots to joint positions q (count, nq)."""
@@ -101,9 +123,10 @@ class RayScene:
             self._bvh.rebuild()
 
     def boxes(self) -> tuple[np.ndarray, np.ndarray]:
-        """Lower and upper corners (count, shapes, 3) m in the world of every shape, where `pose` put them."""
+        """Lower and upper corners (count, shapes, 3) m in the world of all shapes but fields, where `pose` put them."""
         shape = (self.count, self._scene.num_shapes, 3)
-        return self._lower.numpy().reshape(shape), self._upper.numpy().reshape(shape)
+        lower, upper = self._lower.numpy().reshape(shape), self._upper.numpy().reshape(shape)
+        return lower[:, self._framed], upper[:, self._framed]
 
     def surround(self, ground: float, haze: float) -> None:
         """Set the ground's height in m, and the distance in m at which it fades into the sky."""
@@ -165,7 +188,7 @@ def _pack_one(shape: Shape, spacing: float) -> tuple[rayshapes.Shape, np.ndarray
         ShapeType.CAPSULE: np.array([size[0], size[0], size[0] + size[1]]),
         ShapeType.CYLINDER: np.array([size[0], size[0], size[1]]),
         ShapeType.BOX: size,
-        ShapeType.MESH: size,
+        **dict.fromkeys((ShapeType.MESH, *FIELDS), size),
     }
     if kind not in halves:
         raise ValueError(f"shape {shape.name!r} is a {ShapeType(kind).name.lower()}, which pictures cannot show.")
@@ -173,6 +196,9 @@ def _pack_one(shape: Shape, spacing: float) -> tuple[rayshapes.Shape, np.ndarray
     if kind == ShapeType.MESH:
         vertices, faces = hull_of(shape)
         planes = _hull_planes(vertices, faces)
+        middle, half = (vertices.max(0) + vertices.min(0)) / 2, (vertices.max(0) - vertices.min(0)) / 2
+    elif kind in FIELDS:
+        vertices, _ = field_mesh(shape)
         middle, half = (vertices.max(0) + vertices.min(0)) / 2, (vertices.max(0) - vertices.min(0)) / 2
     packed = rayshapes.Shape()
     packed.kind, packed.link = int(kind), int(shape.link)

@@ -1,6 +1,7 @@
 """Device code of the ray caster: the scene, and where a ray meets its shapes.
 
-Every shape is convex, so a ray meets it in one interval, and only the entry matters: light never starts inside.
+All shapes but fields are convex, so a ray meets one in an interval, and only the entry matters: light never starts
+inside.
 Copy k of shape s, the one of environment k, has the number k * shapes + s.
 """
 
@@ -17,13 +18,14 @@ wp.set_module_options({"enable_backward": False})
 FAR = wp.constant(1.0e30)
 SPHERE, CAPSULE = wp.constant(int(ShapeType.SPHERE)), wp.constant(int(ShapeType.CAPSULE))
 BOX, CYLINDER = wp.constant(int(ShapeType.BOX)), wp.constant(int(ShapeType.CYLINDER))
+FIELD = wp.constant(int(ShapeType.HEIGHTFIELD))  # and above
 
 
 @wp.struct
 class Shape:
     """A shape in its link: the same in all environments."""
 
-    kind: int  # ShapeType; anything but the four above is a hull
+    kind: int  # ShapeType; anything but the four above and fields is a hull
     link: int  # -1: the world
     pos: wp.vec3  # in the link, m
     rot: wp.quat
@@ -33,6 +35,7 @@ class Shape:
     color: wp.vec3
     first_plane: int
     num_planes: int
+    mesh: wp.uint64  # of a field
 
 
 @wp.struct
@@ -166,11 +169,23 @@ def enter_hull(o: wp.vec3, d: wp.vec3, first: int, count: int, planes: wp.array(
 
 
 @wp.func
+def enter_field(mesh: wp.uint64, rot: wp.quat, o: wp.vec3, d: wp.vec3):
+    """A field is seen from both sides."""
+    t, u, v, sign, face = float(0.0), float(0.0), float(0.0), float(0.0), int(0)
+    n = wp.vec3(0.0, 0.0, 0.0)
+    if not wp.mesh_query_ray(mesh, o, d, 1.0e6, t, u, v, sign, n, face):
+        return FAR, wp.vec3(0.0, 0.0, 1.0)
+    return t, wp.quat_rotate(rot, -wp.sign(wp.dot(n, d)) * n)
+
+
+@wp.func
 def enter_shape(scene: Scene, i: int, eye: wp.vec3, ray: wp.vec3):
     """Distance to shape i and its normal in the world; FAR for a miss or a start inside."""
     s = i % scene.num_shapes
     o = wp.quat_rotate_inv(scene.rot[i], eye - scene.pos[i])
     d = wp.quat_rotate_inv(scene.rot[i], ray)
+    if scene.shapes[s].kind >= FIELD:
+        return enter_field(scene.shapes[s].mesh, scene.rot[i], o, d)
     # start where the ray passes the shape: a small sphere far away would otherwise drown in rounding
     skip = -wp.dot(o, d)
     o = o + skip * d

@@ -6,7 +6,7 @@ from itertools import combinations, product
 
 from pxr import Gf, Usd, UsdGeom, UsdPhysics, UsdShade
 
-from ...model import WORLD, Model, Shape, ShapeType
+from ...model import FIELDS, WORLD, Model, Shape, ShapeType
 from .scene import ground_paths
 
 MATERIALS = "/World/materials"
@@ -44,6 +44,8 @@ def _add_collider(stage: Usd.Stage, path: str, shape: Shape) -> Usd.Prim:
     UsdPhysics.CollisionAPI.Apply(prim)
     if shape.type == ShapeType.MESH:
         UsdPhysics.MeshCollisionAPI.Apply(prim).CreateApproximationAttr(UsdPhysics.Tokens.convexHull)
+    elif shape.type in FIELDS:
+        UsdPhysics.MeshCollisionAPI.Apply(prim).CreateApproximationAttr(UsdPhysics.Tokens.none)
     return prim
 
 

@@ -48,8 +48,9 @@ class Instancer:
         indices = np.tile(np.arange(links, dtype=np.int32), self.num_envs)
         if self._add_prototype(stage, "world", WORLD, plane_half):
             names.append("world")
-            self.still = offsets.astype(np.float32)
-            indices = np.concatenate([indices, np.full(self.num_envs, links, np.int32)])
+            # environments that share a field are in one place, and so is all that stands there
+            self.still = offsets[: 1 if self.model.field is not None else None].astype(np.float32)
+            indices = np.concatenate([indices, np.full(len(self.still), links, np.int32)])
         instancer.CreatePrototypesRel().SetTargets([f"{PATH}/prototypes/{name}" for name in names])
         instancer.CreateProtoIndicesAttr(Vt.IntArray.FromNumpy(indices))
         instancer.CreateIdsAttr(Vt.Int64Array.FromNumpy(np.arange(len(indices), dtype=np.int64)))

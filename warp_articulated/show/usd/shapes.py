@@ -1,4 +1,4 @@
-"""Shapes as USD prims: spheres, capsules, boxes, cylinders, hulls and planes, with colours and extents."""
+"""Shapes as USD prims: spheres, capsules, boxes, cylinders, hulls, fields and planes, with colours and extents."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ import numpy as np
 from pxr import Gf, Sdf, Tf, Usd, UsdGeom, UsdShade, Vt
 
 from ...geometry.rotations import unit_quat
-from ...model import WORLD, Model, Shape, ShapeType
-from ..layout import hull_of, is_visible, shape_color, srgb_to_linear
+from ...model import FIELDS, WORLD, Model, Shape, ShapeType
+from ..layout import field_mesh, hull_of, is_visible, shape_color, srgb_to_linear
 
 LOOKS = "/World/looks"
 
@@ -90,6 +90,8 @@ def _add_gprim(stage: Usd.Stage, path: str, shape: Shape) -> UsdGeom.Gprim:
     match shape.type:
         case ShapeType.MESH:
             return _add_mesh(stage, path, *hull_of(shape))
+        case kind if kind in FIELDS:
+            return _add_mesh(stage, path, *field_mesh(shape))
         case ShapeType.SPHERE:
             prim = UsdGeom.Sphere.Define(stage, path)
             prim.CreateRadiusAttr(size[0])

@@ -17,7 +17,7 @@ from ...files import USD_SUFFIXES, check_output_path, temporary_beside
 from ...geometry.kinematics import as_positions, batch_body_poses, check_finite
 from ...model import Model
 from ...progress import Progress
-from ..layout import automatic_spacing, grid_offsets
+from ..layout import automatic_spacing, environment_offsets
 from .hierarchy import Hierarchy
 from .instancer import Instancer
 from .scene import add_camera_and_light, add_grounds, set_metadata
@@ -139,7 +139,7 @@ class UsdWriter:
         """Everything that does not move, placed by the first frame: q (envs, nq), positions (envs, nl, 3)."""
         if self.spacing is None:
             self.spacing = automatic_spacing(self.model, q)
-        offsets = grid_offsets(self.num_envs, self.spacing)
+        offsets = environment_offsets(self.model, self.num_envs, self.spacing)
         self._layer = layer = Sdf.Layer.CreateNew(str(self._temporary))
         if self.layout == "hierarchy":
             self._body = Hierarchy(layer, self.model, self.env_ids, self._target.parent, self.physics)

@@ -12,8 +12,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from ...geometry.rotations import quat_to_matrix
-from ...model import Model, Shape, ShapeType
-from ..layout import hull_of, is_visible, shape_color
+from ...model import FIELDS, Model, Shape, ShapeType
+from ..layout import field_mesh, hull_of, is_visible, shape_color
 
 SEGMENTS = 20  # around a circle
 SLAB = 0.005  # m, half thickness of a slope
@@ -78,7 +78,7 @@ def _group(model: Model, shapes: tuple[Shape, ...]) -> Group:
     first = shapes[0]
     colors = np.array([shape_color(model, shape) for shape in shapes])
     scales = np.array([_scale(shape) for shape in shapes])
-    return Group(_mesh(first), shapes, scales, colors, _opacity(first), faceted=first.type == ShapeType.MESH)
+    return Group(_mesh(first), shapes, scales, colors, _opacity(first), faceted=first.type in (ShapeType.MESH, *FIELDS))
 
 
 def _scale(shape: Shape) -> np.ndarray:
@@ -106,6 +106,8 @@ def _mesh(shape: Shape) -> Mesh:
             return cylinder_mesh()
         case ShapeType.MESH:
             return Mesh(*hull_of(shape))
+        case kind if kind in FIELDS:
+            return Mesh(*field_mesh(shape))
         case _:
             raise ValueError(f"shape {shape.name!r} is a {shape.type.name.lower()}, which has no mesh.")
 

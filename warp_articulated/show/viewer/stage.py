@@ -18,15 +18,16 @@ import viser
 
 from ...geometry.kinematics import batch_link_poses
 from ...geometry.rotations import IDENTITY, quat_multiply, rotate
-from ...model import WORLD, Model, Shape, ShapeType
+from ...model import FIELDS, WORLD, Model, Shape, ShapeType
 from ..layout import (
     Camera,
     automatic_spacing,
     bounding_radius,
+    environment_offsets,
     frame_camera,
-    grid_offsets,
     is_ground,
     is_visible,
+    is_wide,
     shape_color,
 )
 from .geometry import SEGMENTS, Group, Mesh, group_shapes, round_mesh, slab
@@ -70,7 +71,7 @@ class Stage:
     ):
         self.server, self.model, self.rounding = server, model, rounding
         self.spacing = automatic_spacing(model, q) if spacing is None else spacing
-        self.offsets = grid_offsets(len(q), self.spacing)
+        self.offsets = environment_offsets(model, len(q), self.spacing)
         self.camera = _camera(model, q, self.offsets)
         _place_camera(server, self.camera)
         self._root = server.scene.add_frame("/stage", show_axes=False)
@@ -171,13 +172,16 @@ class _Instances:
         self._quats = quats / np.linalg.norm(quats, axis=-1, keepdims=True)
         envs = len(stage.offsets)
         count = envs * len(group.shapes)
+        scales = np.tile(group.scales, (envs, 1))
+        if group.shapes[0].type in FIELDS:
+            scales[1:] = 0.0  # shared: all copies would be in one place
         self._handle = stage.server.scene.add_batched_meshes_simple(
             f"/stage/group_{index}",
             group.mesh.vertices,
             group.mesh.faces,
             batched_wxyzs=np.tile([1.0, 0.0, 0.0, 0.0], (count, 1)),
             batched_positions=np.zeros((count, 3)),
-            batched_scales=np.tile(group.scales, (envs, 1)),
+            batched_scales=scales,
             batched_colors=_rgb(np.tile(group.colors, (envs, 1))),
             opacity=group.opacity if group.opacity < 1.0 else None,
             flat_shading=group.faceted,
@@ -248,7 +252,7 @@ def _camera(model: Model, q: np.ndarray, offsets: np.ndarray) -> Camera:
     if len(q) > CROWD:
         near = np.argsort(offsets @ np.array([-0.62, 0.70, 0.0]), kind="stable")[:CROWD]
     places, reaches = [origins[near] + offsets[near, None]], [np.full(model.num_links, 0.02)]
-    for shape in (s for s in model.shapes if is_visible(s) and s.type != ShapeType.PLANE):
+    for shape in (s for s in model.shapes if is_visible(s) and not is_wide(s)):
         pos = np.broadcast_to(shape.pos, (len(near), 3))
         if shape.link != WORLD:
             pos = origins[near, shape.link] + rotate(quats[near, shape.link], shape.pos)
@@ -261,6 +265,9 @@ def _camera(model: Model, q: np.ndarray, offsets: np.ndarray) -> Camera:
 
 
 def _ground_height(model: Model) -> float:
+    field = model.field
+    if field is not None:  # the grid is under all of it
+        return float(field.pos[2]) + float(np.min(field.heights)) - 0.01
     return max((float(s.pos[2]) for s in model.shapes if is_ground(s)), default=0.0)
 
 

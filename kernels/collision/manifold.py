@@ -1,0 +1,233 @@
+"""The common polygon of a reference and an incident face: at most four of its corners, as features.
+
+Its corners are corners of the incident face above the reference face, places where an edge of the incident face crosses
+a side of the reference face, and corners of the reference face below the incident one.
+"""
+
+from functools import cache
+
+import warp as wp
+
+from ..types import exports
+from .features import CORNER, CROSSING, VERTEX, make_features
+
+SPOTS = 64  # corners of a polygon that are looked at
+DEEPER = 1.0e-3  # of the thickness: a point is deepest only if it is deeper by this, or rounding would choose
+CLEARLY = 1.001  # a point is farther only if it is by this factor: corners of regular polygons are equally far
+
+
+@cache
+def make_manifold(real):
+    f = make_features(real)
+    vec3, Hulls, Solid, arm = f.vec3, f.Hulls, f.Solid, f.arm
+    face_normal, polygon_size, polygon_corner = f.face_normal, f.polygon_size, f.polygon_corner
+
+    @wp.struct
+    class Spot:
+        """A corner of the common polygon."""
+
+        feature: int
+        p: vec3  # from the centre of the first shape
+        z: real
+
+    @wp.struct
+    class Faces:
+        """A reference face of x and an incident face (or point, or segment) of y."""
+
+        ref: int
+        inc: int
+        on_b: bool  # x is the second shape of the pair
+        reach: real  # points with a larger gap are left out
+
+    @wp.func
+    def outside(h: wp.ref[Hulls], x: Solid, ref: int, k: int, p: vec3):
+        """How far a point, in the axes of x, is outside of side k of a face; at most, not exactly, if it is inside."""
+        corner = wp.cw_mul(x.scale, f.grown_corner(h, x, ref, k))
+        return wp.dot(h.sides[h.corner_start[x.face + ref] + k], p - corner)
+
+    @wp.func
+    def is_above(h: wp.ref[Hulls], x: Solid, ref: int, p: vec3):
+        """True if a point, in the axes of x, is inside all sides of a face."""
+        inside = bool(True)
+        k = int(0)
+        while inside and k < polygon_size(h, x, ref):
+            inside = outside(h, x, ref, k, p) <= real(0.0)
+            k += 1
+        return inside
+
+    @wp.func
+    def add_spot(
+        h: wp.ref[Hulls], spots: wp.array(dtype=Spot), count: int, feature: int, a: Solid, b: Solid, reach: real
+    ):
+        """Returns the number of spots; one with a larger gap than `reach` is left out."""
+        p, _n, z = f.point(h, feature, a, b)
+        if z > reach or count >= SPOTS:
+            return count
+        spots[count].feature = feature
+        spots[count].p = p - a.x
+        spots[count].z = z
+        return count + 1
+
+    @wp.func
+    def crossings(h: wp.ref[Hulls], x: Solid, ref: int, p: vec3, g: vec3):
+        """Sides of a face through which the edge from p to p + g, in the axes of x, comes in and goes out; -1: none.
+
+        Both -1: the edge is nowhere above the face, if its ends are not.
+        """
+        enter = real(0.0) * g[0]
+        leave = real(1.0) + enter
+        first = int(-1)
+        last = int(-1)
+        for k in range(polygon_size(h, x, ref)):
+            start = outside(h, x, ref, k, p)
+            speed = wp.dot(h.sides[h.corner_start[x.face + ref] + k], g)
+            if start > real(0.0) and start + speed > real(0.0):
+                leave = real(-1.0)
+            elif start > real(0.0):
+                if start > -speed * enter:
+                    enter = -start / speed
+                    first = k
+            elif start + speed > real(0.0):
+                if -start < speed * leave:
+                    leave = -start / speed
+                    last = k
+        if enter > leave:
+            first = -1
+            last = -1
+        return first, last
+
+    @wp.func
+    def incident_spots(h: wp.ref[Hulls], spots: wp.array(dtype=Spot), faces: Faces, a: Solid, b: Solid):
+        """Corners and edges of the incident face; returns the number of spots, and whether all corners are above."""
+        x = a
+        y = b
+        if faces.on_b:
+            x = b
+            y = a
+        count = int(0)
+        corners = polygon_size(h, y, faces.inc)
+        first = (y.x - x.x + arm(y, polygon_corner(h, y, faces.inc, 0))) @ x.R
+        p = first
+        above = is_above(h, x, faces.ref, p)
+        all_above = above
+        for i in range(corners):
+            if above:
+                feature = f.face_feature(VERTEX, faces.on_b, faces.ref, faces.inc, i, 0)
+                count = add_spot(h, spots, count, feature, a, b, faces.reach)
+            q = first
+            if i + 1 < corners:
+                q = (y.x - x.x + arm(y, polygon_corner(h, y, faces.inc, i + 1))) @ x.R
+            q_above = is_above(h, x, faces.ref, q)
+            all_above = all_above and q_above
+            if not (above and q_above) and (i + 1 < corners or corners > 2):
+                enter, leave = crossings(h, x, faces.ref, p, q - p)
+                if enter >= 0:
+                    feature = f.face_feature(CROSSING, faces.on_b, faces.ref, faces.inc, i, enter)
+                    count = add_spot(h, spots, count, feature, a, b, faces.reach)
+                if leave >= 0:
+                    feature = f.face_feature(CROSSING, faces.on_b, faces.ref, faces.inc, i, leave)
+                    count = add_spot(h, spots, count, feature, a, b, faces.reach)
+            p = q
+            above = q_above
+        return count, all_above
+
+    @wp.func
+    def reference_spots(
+        h: wp.ref[Hulls], spots: wp.array(dtype=Spot), count: int, faces: Faces, a: Solid, b: Solid
+    ):  # fmt: skip
+        """Corners of the reference face below the incident face; returns the number of spots."""
+        x = a
+        y = b
+        if faces.on_b:
+            x = b
+            y = a
+        e = face_normal(h, x, faces.ref) @ y.R
+        if wp.dot(e, h.normal[y.face + faces.inc]) > real(-1.0e-3):
+            return count  # seen from its edge, a face covers nothing
+        for j in range(polygon_size(h, x, faces.ref)):
+            p = (x.x - y.x + arm(x, f.grown_corner(h, x, faces.ref, j))) @ y.R
+            inside = bool(True)
+            k = int(0)
+            corner = wp.cw_mul(y.scale, polygon_corner(h, y, faces.inc, 0))
+            first = corner
+            while inside and k < polygon_size(h, y, faces.inc):
+                following = first
+                if k + 1 < polygon_size(h, y, faces.inc):
+                    following = wp.cw_mul(y.scale, polygon_corner(h, y, faces.inc, k + 1))
+                # counter-clockwise about its own normal is clockwise about e
+                inside = wp.dot(wp.cross(following - corner, p - corner), e) < real(0.0)
+                corner = following
+                k += 1
+            if inside:
+                feature = f.face_feature(CORNER, faces.on_b, faces.ref, faces.inc, 0, j)
+                count = add_spot(h, spots, count, feature, a, b, faces.reach)
+        return count
+
+    @wp.func
+    def spread(spots: wp.array(dtype=Spot), count: int, features: wp.array(dtype=int), n: vec3, slack: real):
+        """Choose four spots: the deepest, the farthest from it, and the farthest on both sides of their line."""
+        one = int(0)
+        for k in range(1, count):
+            if spots[k].z < spots[one].z - slack:
+                one = k
+        two = int(0)
+        most = real(0.0)
+        for k in range(count):
+            d = spots[k].p - spots[one].p
+            if wp.dot(d, d) > real(CLEARLY) * most:
+                most = wp.dot(d, d)
+                two = k
+        across = wp.cross(n, spots[two].p - spots[one].p)
+        three = int(-1)
+        four = int(-1)
+        right = real(1.0e-6) * most
+        left = -right
+        for k in range(count):
+            side = wp.dot(across, spots[k].p - spots[one].p)
+            if side > real(CLEARLY) * right:
+                right = side
+                three = k
+            if side < real(CLEARLY) * left:
+                left = side
+                four = k
+        features[0] = spots[one].feature
+        kept = int(1)
+        if two != one:
+            features[kept] = spots[two].feature
+            kept += 1
+        if three >= 0:
+            features[kept] = spots[three].feature
+            kept += 1
+        if four >= 0:
+            features[kept] = spots[four].feature
+            kept += 1
+        return kept
+
+    @wp.func
+    def common_polygon(h: wp.ref[Hulls], spots: wp.array(dtype=Spot), faces: Faces, a: Solid, b: Solid):
+        """All corners of the common polygon whose gap is small enough; returns their number."""
+        count, all_above = incident_spots(h, spots, faces, a, b)
+        y_faces = wp.where(faces.on_b, a.faces, b.faces)
+        if y_faces > 0 and not all_above:
+            count = reference_spots(h, spots, count, faces, a, b)
+        return count
+
+    @wp.func
+    def keep_four(
+        h: wp.ref[Hulls], spots: wp.array(dtype=Spot), count: int, features: wp.array(dtype=int), faces: Faces,
+        a: Solid, b: Solid,
+    ):  # fmt: skip
+        """Write at most four features; returns their number."""
+        kept = count
+        if count <= 4:
+            for k in range(count):
+                features[k] = spots[k].feature
+        else:
+            x = a
+            if faces.on_b:
+                x = b
+            slack = real(DEEPER) * f.thickness(h, x)
+            kept = spread(spots, count, features, face_normal(h, x, faces.ref), slack)
+        return kept
+
+    return exports(common_polygon, keep_four, Spot=Spot, Faces=Faces, **vars(f))
