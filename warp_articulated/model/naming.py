@@ -40,7 +40,7 @@ def u_entries(model: Model) -> list[tuple[str, str]]:
     kinds = {int(v): JointType(model.joint_type[i]) for i, v in enumerate(model.v_start)}
     entries = []
     for k, name in enumerate(model.drive_names):
-        kind = kinds.get(int(model.drive_dof[k]))  # none: it pushes a link
+        kind = kinds.get(int(model.drive_dof[k]))  # none: it acts on a tendon or pushes a link
         unit = _U[DriveType(model.drive_type[k])][kind == JointType.PRISMATIC] if kind is not None else "1"
         entries.append((name, unit if model.gear[k] == 1.0 else f"{unit} / gear"))
     return entries
