@@ -57,7 +57,6 @@ def tables(model: Model) -> dict[str, np.ndarray | int]:
     saturable = np.count_nonzero((model.drive_type != DriveType.TORQUE) & (model.drive_coupling < 0))
     pushes = np.isin(np.arange(model.nu), model.thrust_drive)
     kinds = [kind_of(model.shapes[a].type, model.shapes[b].type) for a, b in model.pairs]
-    pushes = np.isin(np.arange(model.nu), model.thrust_drive)
     return {
         "num_links": nl + 1,
         "num_dofs": model.nv,

@@ -140,10 +140,6 @@ def _drive(source: Source, a: int, tendons: Mapping[int, Coupling]) -> Drive:
     else:
         kind, gear = DriveType.TORQUE, g * gain
     effort, center = _efforts(source, a, g)
-    if center and not on_joint:
-        name = actuator_name(source, a)
-        source.notes.append(f"Actuator {name!r} acts on a tendon: the larger bound of its forcerange holds both ways.")
-        effort, center = effort + abs(center), 0.0
     return Drive(
         joint=source.joint_names[at] if on_joint else "",
         tendon="" if on_joint else tendons[at].name,
