@@ -208,7 +208,7 @@ def make_types(real, sizes: Sizes):
     MOST_CORNERS, MOST_FACETS, MOST_SPOTS = c.CORNERS, c.FACETS, c.SPOTS
     if any(kind in CONVEX for kind in sizes.kinds):
         search = dict(
-            points=(wp.int32, 4), corners=(c.Corner, c.CORNERS), facets=(c.Facet, c.FACETS), rim=(wp.int32, c.FACETS)
+            points=(wp.int32, 4), corners=(c.Corner, c.CORNERS), facets=(c.Facet, c.FACETS), rim=(wp.int32, 2 * c.FACETS)
         )
         spots = dict(found=(wp.int32, 4), spots=(c.Spot, c.SPOTS))
     solver = dict(A=(real, NR * NP), y=(real, NP), scale=(real, NP))
@@ -323,7 +323,7 @@ def make_types(real, sizes: Sizes):
         search.features = wp.array(ptr=start + POINTS, shape=(4,), dtype=int)
         search.corners = wp.array(ptr=start + CORNERS, shape=(MOST_CORNERS,), dtype=Corner)
         search.facets = wp.array(ptr=start + FACETS, shape=(MOST_FACETS,), dtype=Facet)
-        search.rim = wp.array(ptr=start + RIM, shape=(MOST_FACETS,), dtype=int)
+        search.rim = wp.array(ptr=start + RIM, shape=(2 * MOST_FACETS,), dtype=int)
         search.spots = wp.array(ptr=start + SPOTS, shape=(MOST_SPOTS,), dtype=Spot)
         return search
 

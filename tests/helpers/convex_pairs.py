@@ -140,7 +140,7 @@ class ConvexPairs:
         features = wp.array(np.full((size, 4), -1) if feature is None else feature, dtype=int)
         memory = [
             wp.zeros((size, k.c.CORNERS), dtype=k.c.Corner), wp.zeros((size, k.c.FACETS), dtype=k.c.Facet),
-            wp.zeros((size, k.c.FACETS), dtype=int), wp.zeros((size, k.c.SPOTS), dtype=k.c.Spot),
+            wp.zeros((size, 2 * k.c.FACETS), dtype=int), wp.zeros((size, k.c.SPOTS), dtype=k.c.Spot),
         ]  # fmt: skip
         count = wp.zeros(size, dtype=int)
         out = [wp.full(shape, np.nan, dtype=k.vec3), wp.full(shape, np.nan, dtype=k.vec3)]
