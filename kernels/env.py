@@ -208,7 +208,10 @@ def make_types(real, sizes: Sizes):
     MOST_CORNERS, MOST_FACETS, MOST_SPOTS = c.CORNERS, c.FACETS, c.SPOTS
     if any(kind in CONVEX for kind in sizes.kinds):
         search = dict(
-            points=(wp.int32, 4), corners=(c.Corner, c.CORNERS), facets=(c.Facet, c.FACETS), rim=(wp.int32, 2 * c.FACETS)
+            points=(wp.int32, 4),
+            corners=(c.Corner, c.CORNERS),
+            facets=(c.Facet, c.FACETS),
+            rim=(wp.int32, 2 * c.FACETS),
         )
         spots = dict(found=(wp.int32, 4), spots=(c.Spot, c.SPOTS))
     solver = dict(A=(real, NR * NP), y=(real, NP), scale=(real, NP))

@@ -2,8 +2,8 @@
 
     python benchmarks/speed/convex_cost.py          writes benchmarks/results/convex_cost.json
 
-Shapes: hulls of 64 vertices on an ellipsoid, boxes, and cylinders (prisms of 24 sides). States: apart, but with bounding
-spheres that meet; overlapping by 1 % of the size in random directions; and resting face on face (boxes and cylinders).
+Shapes: hulls of 64 vertices on an ellipsoid, boxes, and cylinders (prisms of 24 sides). States: apart, but with
+bounding spheres that meet; overlapping by 1 % of the size in random directions; and resting face on face.
 """
 
 from __future__ import annotations
@@ -135,7 +135,9 @@ def main() -> None:
     cases = [((mesh, mesh), state) for state in ("apart", "overlapping")]
     cases += [((box, mesh), state) for state in ("apart", "overlapping")]
     cases += [
-        (kinds, state) for kinds in ((box, cylinder), (cylinder, cylinder)) for state in ("apart", "overlapping", "resting")
+        (kinds, state)
+        for kinds in ((box, cylinder), (cylinder, cylinder))
+        for state in ("apart", "overlapping", "resting")
     ]
     rows = [measure(kinds, state) for kinds, state in cases]
     for row in rows:

@@ -24,7 +24,11 @@ def make_epa(real):
     vec3, Hulls, Solid, Corner = gjk.vec3, gjk.Hulls, gjk.Solid, gjk.Corner
     difference, add_corner, listed = gjk.difference, gjk.add_corner, gjk.listed
 
-    enough, visible, volume = wp.constant(real(ENOUGH[real])), wp.constant(real(VISIBLE[real])), wp.constant(real(VOLUME[real]))
+    enough, visible, volume = (
+        wp.constant(real(ENOUGH[real])),
+        wp.constant(real(VISIBLE[real])),
+        wp.constant(real(VOLUME[real])),
+    )
 
     @wp.struct
     class Facet:
@@ -183,13 +187,14 @@ def make_epa(real):
             near = corners[facet_corner(packed, 0)]
             w, i, j = difference(h, a, b, out, near.a, near.b)
             seen = wp.dot(w, out)
-            if seen < depth:
+            done = seen - height <= enough * size
+            if seen < depth or done:  # a facet that only has the same direction names other vertices
                 depth = seen
                 n = -out
                 triangle = packed
             left_now = left
             left = 0
-            if seen - height > enough * size and known < CORNERS and not listed(corners, known, i, j):
+            if not done and known < CORNERS and not listed(corners, known, i, j):
                 add_corner(corners, known, w, i, j)
                 left = expand(corners, facets, rim, left_now, known, visible * size)
                 known += 1

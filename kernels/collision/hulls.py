@@ -1,7 +1,7 @@
 """Convex shapes for the general pairs: a polytope that the size scales, plus a radius (model/polytopes.py).
 
-All points of a shape are x + R (scale * unit), with `unit` a constant of the tables: so the adjoint of a shape is a list
-of forces at such points.
+All points of a shape are x + R (scale * unit), with `unit` a constant of the tables. So the adjoint of a shape is a
+list of forces at such points.
 """
 
 from functools import cache

@@ -77,7 +77,7 @@ def make_manifold(real):
 
     @wp.func
     def crossings(h: wp.ref[Hulls], x: Solid, ref: int, p: vec3, g: vec3):
-        """Sides of a face through which the edge from p to p + g, seen from its middle, comes in and goes out; -1: none.
+        """Sides of a face through which the edge from p to p + g comes in and goes out; -1: none. See seen_from.
 
         Both -1: the edge is nowhere above the face, if its ends are not.
         """

@@ -7,10 +7,10 @@ import numpy as np
 import warp as wp
 from scipy.spatial import ConvexHull
 from scipy.spatial.transform import Rotation
-from warp_articulated.device.structs import hulls_struct
 from warp_articulated.kernels.collision.convex import make_convex
 from warp_articulated.kernels.types import make_arguments
 
+from warp_articulated.device.structs import hulls_struct
 from warp_articulated.model import Shape, ShapeType
 from warp_articulated.model.pairs import CONVEX
 from warp_articulated.model.polytopes import polytope_of
@@ -103,7 +103,7 @@ def hull_of(shape):
 
 
 class ConvexPairs:
-    """A batch of pairs of one kind; shapes: for each pair the two Shapes; data: xa, Ra, sa, xb, Rb, sb as numpy arrays."""
+    """A batch of pairs of one kind; shapes: two for each pair; data: xa, Ra, sa, xb, Rb, sb as numpy arrays."""
 
     def __init__(self, kind, shapes, data, real=wp.float64):
         self.types, self.shapes, self.data, self.real = KINDS[kind], shapes, data, real
@@ -134,7 +134,7 @@ class ConvexPairs:
         return [wp.array(x, dtype=k.mat33 if x.ndim == 3 else k.vec3) for x in self.data]
 
     def collide(self, feature=None, reach=0.0):
-        """count (n,), feature (n, 4), p and n (n, 5, 3), z (n, 5): four points, and the search's own direction and gap."""
+        """count (n,), feature (n, 4), p and n (n, 5, 3), z (n, 5): four points; last, the search's direction and gap."""
         k, size = kernels(self.real), len(self.shapes)
         shape = (size, 5 if feature is None else feature.shape[1])
         features = wp.array(np.full((size, 4), -1) if feature is None else feature, dtype=int)

@@ -93,7 +93,7 @@ def test_ten_thousand_pairs_match_coal(kind):
 @pytest.mark.parametrize("kind", KINDS)
 def test_single_precision_finds_the_same_depth(kind):
     pairs = random_convex_pairs(kind, 500, 7, flat=0.3)
-    count, _, _, n, z = pairs.collide()
+    _, _, _, n, z = pairs.collide()
     count32, _, _, n32, z32 = pairs.at(wp.float32).collide()
     assert (count32 > 0).mean() > 0.995
     both = count32 > 0

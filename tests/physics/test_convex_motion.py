@@ -79,7 +79,9 @@ def test_impacts_of_hulls_are_found():
     """contact_time="impact": a hull falls on a hull and stays there."""
     body = free_body(0, [0.0, 0.0, 0.4])
     slab = shape(MESH, WORLD, half=[0.5, 0.5, 0.1])
-    sim = wa.Simulator(assemble("fall", [body], [shape(MESH, 0), slab]), 1, device="cpu", dt=0.005, contact_time="impact")
+    sim = wa.Simulator(
+        assemble("fall", [body], [shape(MESH, 0), slab]), 1, device="cpu", dt=0.005, contact_time="impact"
+    )
     q, qd = sim.initial_state()
     qs, qds = sim.rollout(q, qd, sim.initial_control().repeat(200, 1, 1))
     np.testing.assert_allclose(qs[-1, 0, :3].numpy(), [0.0, 0.0, 0.2], atol=1e-3)

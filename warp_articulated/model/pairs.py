@@ -58,9 +58,7 @@ class PairTable:
         return PairTable(self.shapes[rows], self.friction[rows], self.restitution[rows])
 
 
-def shape_pairs(
-    bodies: Sequence[Body], shapes: Sequence[Shape], exclude: Iterable[Collection[str]]
-) -> PairTable:
+def shape_pairs(bodies: Sequence[Body], shapes: Sequence[Shape], exclude: Iterable[Collection[str]]) -> PairTable:
     """All pairs of colliding shapes on different links that are not parent and child.
 
     exclude: groups of body names, of two names or more, in which no body collides with another one.
