@@ -134,7 +134,7 @@ class ConvexPairs:
         return [wp.array(x, dtype=k.mat33 if x.ndim == 3 else k.vec3) for x in self.data]
 
     def collide(self, feature=None, reach=0.0):
-        """count (n,), feature (n, 4), p and n (n, 5, 3), z (n, 5): four points; last, the search's direction and gap."""
+        """count (n,), feature (n, 4), p and n (n, 5, 3), z (n, 5): four points, then the search's own."""
         k, size = kernels(self.real), len(self.shapes)
         shape = (size, 5 if feature is None else feature.shape[1])
         features = wp.array(np.full((size, 4), -1) if feature is None else feature, dtype=int)
