@@ -3,7 +3,6 @@
 Conventions are in types.py.
 """
 
-import ctypes
 from functools import cache
 from types import SimpleNamespace
 
@@ -11,6 +10,7 @@ import warp as wp
 
 from ..model.pairs import CONVEX
 from .collision.convex import make_convex
+from .layout import layout
 from .types import NOTHING, PACK, Sizes, make_arguments
 
 
@@ -226,7 +226,10 @@ def make_types(real, sizes: Sizes):
     MOST_CORNERS, MOST_FACETS, MOST_SPOTS = c.CORNERS, c.FACETS, c.SPOTS
     if any(kind in CONVEX for kind in sizes.kinds):
         search = dict(
-            points=(wp.int32, 4), corners=(c.Corner, c.CORNERS), facets=(c.Facet, c.FACETS), rim=(wp.int32, c.FACETS)
+            points=(wp.int32, 4),
+            corners=(c.Corner, c.CORNERS),
+            facets=(c.Facet, c.FACETS),
+            rim=(wp.int32, 2 * c.FACETS),
         )
         spots = dict(found=(wp.int32, 4), spots=(c.Spot, c.SPOTS))
     solver = dict(A=(real, NR * NP), y=(real, NP), scale=(real, NP))
@@ -245,9 +248,9 @@ def make_types(real, sizes: Sizes):
         bars |= dict(tie_b=(real, NE), tie_E=(real, NE))
     if impacts:
         bars |= dict(extra=(real, NV))
-    Memory, _ = _layout(real, step, solver, search, spots)
+    Memory, _ = layout(real, step, solver, search, spots)
     turns = [solver | solver_bar | after] if sizes.again else [solver | solver_bar, after]
-    MemoryBar, at = _layout(real, step, *turns, search, spots, last=bars)
+    MemoryBar, at = layout(real, step, *turns, search, spots, last=bars)
     LINKS, DOFS, CONTACTS, JOINT_ROWS = (at[name] for name in ("links", "dofs", "contacts", "joint_rows"))
     U, UD, ROOTS, JOINT_U, JOINT_ROOTS = (at[name] for name in ("u", "uD", "roots", "joint_u", "joint_roots"))
     MATRIX, Y, SCALE, X, DX, HISTORY = (at[name] for name in ("A", "y", "scale", "x_bar", "dx", "history"))
@@ -372,7 +375,7 @@ def make_types(real, sizes: Sizes):
         search.features = wp.array(ptr=start + POINTS, shape=(4,), dtype=int)
         search.corners = wp.array(ptr=start + CORNERS, shape=(MOST_CORNERS,), dtype=Corner)
         search.facets = wp.array(ptr=start + FACETS, shape=(MOST_FACETS,), dtype=Facet)
-        search.rim = wp.array(ptr=start + RIM, shape=(MOST_FACETS,), dtype=int)
+        search.rim = wp.array(ptr=start + RIM, shape=(2 * MOST_FACETS,), dtype=int)
         search.spots = wp.array(ptr=start + SPOTS, shape=(MOST_SPOTS,), dtype=Spot)
         return search
 
@@ -457,29 +460,3 @@ def make_types(real, sizes: Sizes):
         at_impact=at_impact, search_memory=search_memory,
         **{struct.cls.__name__: struct for struct in structs},
     )  # fmt: skip
-
-
-def _layout(real, parts: dict, *turns: dict, last: dict | None = None):
-    """A local vector type with room for all parts ({name: (type, count)}), and the byte at which each starts.
-
-    turns: groups of parts that take turns in one place, as no part of one is needed together with a part of another.
-    Behind them come the parts of `last`.
-
-    Kernels declare such a vector by `while False: memory = Memory()`. If that were executed, NVRTC would make the value
-    in a temporary and copy it, which from 8 KB on doubles the stack and takes 100,000 instructions per launch.
-    """
-    scalar = ctypes.sizeof(real._type_)
-    at = {}
-
-    def place(parts: dict, end: int) -> int:
-        for name, (dtype, count) in parts.items():
-            at[name] = wp.constant(wp.uint64(end))
-            numbers = dtype._type_ if dtype in (real, wp.int32) else getattr(dtype, "ctype", dtype)
-            size = ctypes.sizeof(numbers)
-            end += -(-count * size // (4 * scalar)) * 4 * scalar
-        return end
-
-    start = place(parts, 0)
-    end = max([start, *(place(turn, start) for turn in turns)])
-    end = place(last or {}, end)
-    return wp.types.vector(length=end // scalar, dtype=real), at

@@ -115,6 +115,9 @@ def make_arguments(real):
         bound: wp.array(dtype=real)  # of a mesh, radius around the centre
         thickness: wp.array(dtype=real)  # distance from the centre to the nearest face
         vertices: wp.array(dtype=vec3)
+        neighbour_start: wp.array(dtype=int)  # [vertex]
+        neighbour_count: wp.array(dtype=int)
+        neighbours: wp.array(dtype=int)  # vertices that share an edge with a vertex
         normal: wp.array(dtype=vec3)  # [face], like the next ones; outward
         middle: wp.array(dtype=vec3)
         area: wp.array(dtype=vec3)  # along the normal
@@ -122,6 +125,7 @@ def make_arguments(real):
         corner_count: wp.array(dtype=int)
         corners: wp.array(dtype=int)  # [corner of a face]: the vertex; counter-clockwise seen from outside
         sides: wp.array(dtype=vec3)  # outward normal, in the face's plane, of the edge to the next corner
+        room: wp.array(dtype=real)  # distance of that edge from the middle of the face
 
     @wp.struct
     class Model:

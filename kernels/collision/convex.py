@@ -35,7 +35,7 @@ def make_convex(real):
 
         corners: wp.array(dtype=Corner)
         facets: wp.array(dtype=Facet)
-        rim: wp.array(dtype=int)
+        rim: wp.array(dtype=int)  # twice FACETS
         spots: wp.array(dtype=Spot)
         features: wp.array(dtype=int)  # the result
 
@@ -72,17 +72,20 @@ def make_convex(real):
         return feature
 
     @wp.func
-    def depth_along(h: wp.ref[Hulls], a: Solid, b: Solid, n: vec3):
-        """How far a must move along n to leave b, without radii."""
-        w, _i, _j = difference(h, a, b, -n)
+    def depth_along(h: wp.ref[Hulls], a: Solid, b: Solid, n: vec3, i: int, j: int):
+        """How far a must move along n to leave b, without radii; vertices i and j are near the deepest ones."""
+        w, _i, _j = difference(h, a, b, -n, i, j)
         return -wp.dot(w, n)
 
     @wp.func
-    def choose_faces(h: wp.ref[Hulls], a: Solid, b: Solid, n: vec3):
-        """The faces that look at each other along n, which of them is the reference, and the depth along its normal."""
+    def choose_faces(h: wp.ref[Hulls], a: Solid, b: Solid, n: vec3, deep: Corner):
+        """The faces that look at each other along n, which of them is the reference, and the depth along its normal.
+
+        deep: a corner of the facet of least depth.
+        """
         faces = Faces()
         inc = facing(h, b, n)
-        depth = depth_along(h, a, b, face_normal(h, b, inc))
+        depth = depth_along(h, a, b, face_normal(h, b, inc), deep.a, deep.b)
         faces.on_b = True
         faces.ref = inc
         faces.inc = 0
@@ -91,7 +94,7 @@ def make_convex(real):
             faces.ref = facing(h, a, -n)
             faces.inc = inc
             depth_b = depth
-            depth = depth_along(h, a, b, -face_normal(h, a, faces.ref))
+            depth = depth_along(h, a, b, -face_normal(h, a, faces.ref), deep.a, deep.b)
             slack = real(SLACK) * wp.min(m.thickness(h, a), m.thickness(h, b))
             b_first = face_area(h, b, inc) > face_area(h, a, faces.ref)
             turn = depth_b < real(PREFER) * depth - slack
@@ -113,7 +116,7 @@ def make_convex(real):
             x = b
             y = a
         e = face_normal(h, x, faces.ref)
-        vertex = m.extreme(h, y, -e)
+        vertex = m.extreme(h, y, -e, 0)
         best = int(0)
         least = real(2.0)
         for k in range(y.faces):
@@ -133,7 +136,7 @@ def make_convex(real):
         found = int(0)
         if triangle >= 0:
             edges = crossing_edges(h, search, a, b, n, triangle)
-            faces, depth = choose_faces(h, a, b, n)
+            faces, depth = choose_faces(h, a, b, n, search.corners[facet_corner(triangle, 0)])
             faces.reach = reach
             slack = real(SLACK) * m.thickness(h, b)
             if a.faces > 0:

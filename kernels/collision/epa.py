@@ -72,7 +72,7 @@ def make_epa(real):
                 if count == 3 and k >= 6:
                     d = wp.cross(corners[1].w - corners[0].w, corners[2].w - corners[0].w)
                     d = wp.where(k % 2 == 0, d, -d)
-                w, i, j = difference(h, a, b, d)
+                w, i, j = difference(h, a, b, d, corners[0].a, corners[0].b)
                 if enlarges(corners, count, w, volume * wp.length(w - corners[0].w)):
                     add_corner(corners, count, w, i, j)
                     count += 1
@@ -111,15 +111,16 @@ def make_epa(real):
         return wp.where(count == 4, 4, 0)
 
     @wp.func
-    def is_rim(facets: wp.array(dtype=Facet), count: int, one: int, two: int):
-        """True if no visible facet has the edge in the other direction."""
+    def is_rim(facets: wp.array(dtype=Facet), rim: wp.array(dtype=int), visible: int, one: int, two: int):
+        """True if none of the visible facets, which rim[FACETS:] lists, has the edge in the other direction."""
         found = bool(True)
-        for k in range(count):
-            if facets[k].visible == 1:
-                f = facets[k].corners
-                for m in range(3):
-                    if facet_corner(f, m) == two and facet_corner(f, (m + 1) % 3) == one:
-                        found = False
+        for k in range(visible):
+            f = facets[rim[FACETS + k]].corners
+            a = facet_corner(f, 0)
+            b = facet_corner(f, 1)
+            c = facet_corner(f, 2)
+            if (a == two and b == one) or (b == two and c == one) or (c == two and a == one):
+                found = False
         return found
 
     @wp.func
@@ -129,26 +130,29 @@ def make_epa(real):
     ):  # fmt: skip
         """Replace the facets that a new corner sees; returns their new number, 0 if there is no room or no volume."""
         w = corners[corner].w
-        left = int(0)
+        seen = int(0)
         for k in range(count):
-            facets[k].visible = wp.where(wp.dot(facets[k].n, w) - facets[k].h > slack, 1, 0)
-            left += 1 - facets[k].visible
+            facets[k].visible = 0
+            if wp.dot(facets[k].n, w) - facets[k].h > slack:
+                facets[k].visible = 1
+                rim[FACETS + seen] = k
+                seen += 1
         edges = int(0)
-        for k in range(count):
-            if facets[k].visible == 1:
-                f = facets[k].corners
-                for m in range(3):
-                    one = facet_corner(f, m)
-                    two = facet_corner(f, (m + 1) % 3)
-                    if is_rim(facets, count, one, two) and edges < FACETS:
-                        rim[edges] = one + 64 * two + 4096 * corner
-                        edges += 1
-        if left == count or left + edges > FACETS:
+        for k in range(seen):
+            f = facets[rim[FACETS + k]].corners
+            for m in range(3):
+                one = facet_corner(f, m)
+                two = facet_corner(f, (m + 1) % 3)
+                if edges < FACETS and is_rim(facets, rim, seen, one, two):
+                    rim[edges] = one + 64 * two + 4096 * corner
+                    edges += 1
+        if seen == 0 or count - seen + edges > FACETS:
             return 0
         kept = int(0)
         for k in range(count):
             if facets[k].visible == 0:
-                facets[kept] = facets[k]
+                if kept != k:
+                    facets[kept] = facets[k]
                 kept += 1
         for k in range(edges):
             if not add_facet(corners, facets, kept, rim[k]):
@@ -180,15 +184,17 @@ def make_epa(real):
             out = facets[best].n
             height = facets[best].h
             packed = facets[best].corners
-            w, i, j = difference(h, a, b, out)
+            near = corners[facet_corner(packed, 0)]
+            w, i, j = difference(h, a, b, out, near.a, near.b)
             seen = wp.dot(w, out)
-            if seen < depth:
+            done = seen - height <= enough * size
+            if seen < depth or done:  # a facet that only has the same direction names other vertices
                 depth = seen
                 n = -out
                 triangle = packed
             left_now = left
             left = 0
-            if seen - height > enough * size and known < CORNERS and not listed(corners, known, i, j):
+            if not done and known < CORNERS and not listed(corners, known, i, j):
                 add_corner(corners, known, w, i, j)
                 left = expand(corners, facets, rim, left_now, known, visible * size)
                 known += 1

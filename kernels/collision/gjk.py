@@ -145,8 +145,12 @@ def make_gjk(real):
         count = int(0)
         size2 = real(0.0)
         last = real(wp.inf)
+        last_a = int(0)
+        last_b = int(0)
         for _step in range(MOST_STEPS):
-            w, i, j = difference(h, a, b, -v)
+            w, i, j = difference(h, a, b, -v, last_a, last_b)
+            last_a = i
+            last_b = j
             square = wp.dot(v, v)
             along = wp.dot(v, w)
             if along > real(0.0) and along * along > reach * reach * square:

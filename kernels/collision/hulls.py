@@ -1,7 +1,7 @@
 """Convex shapes for the general pairs: a polytope that the size scales, plus a radius (model/polytopes.py).
 
-All points of a shape are x + R (scale * unit), with `unit` a constant of the tables: so the adjoint of a shape is a list
-of forces at such points.
+All points of a shape are x + R (scale * unit), with `unit` a constant of the tables. So the adjoint of a shape is a
+list of forces at such points.
 """
 
 from functools import cache
@@ -117,23 +117,28 @@ def make_hulls(real):
         return h.vertices[s.first + i]
 
     @wp.func
-    def extreme(h: wp.ref[Hulls], s: Solid, d: vec3):
-        """The vertex that is farthest along d."""
+    def extreme(h: wp.ref[Hulls], s: Solid, d: vec3, start: int):
+        """The vertex that is farthest along d, found by walking from vertex to vertex, always upwards."""
         local = wp.cw_mul(s.scale, d @ s.R)
-        best = int(0)
-        most = wp.dot(local, h.vertices[s.first])
-        for k in range(1, s.count):
-            height = wp.dot(local, h.vertices[s.first + k])
-            if height > most:
-                most = height
-                best = k
+        best = int(start)
+        most = wp.dot(local, h.vertices[s.first + start])
+        at = int(-1)
+        while at != best:
+            at = best
+            first = h.neighbour_start[s.first + at]
+            for k in range(first, first + h.neighbour_count[s.first + at]):
+                vertex = h.neighbours[k]
+                height = wp.dot(local, h.vertices[s.first + vertex])
+                if height > most:
+                    most = height
+                    best = vertex
         return best
 
     @wp.func
-    def difference(h: wp.ref[Hulls], a: Solid, b: Solid, d: vec3):
-        """The point of a - b that is farthest along d, without radii, and its vertices."""
-        i = extreme(h, a, d)
-        j = extreme(h, b, -d)
+    def difference(h: wp.ref[Hulls], a: Solid, b: Solid, d: vec3, start_a: int, start_b: int):
+        """The point of a - b that is farthest along d, without radii, and its vertices; searched from other ones."""
+        i = extreme(h, a, d, start_a)
+        j = extreme(h, b, -d, start_b)
         return a.x - b.x + vertex_arm(h, a, i) - vertex_arm(h, b, j), i, j
 
     @wp.func

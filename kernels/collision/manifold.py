@@ -9,10 +9,11 @@ from functools import cache
 import warp as wp
 
 from ..types import exports
-from .features import CORNER, CROSSING, VERTEX, make_features
+from .features import CORNER, CROSSING, GROW, VERTEX, make_features
 
 SPOTS = 64  # corners of a polygon that are looked at
 DEEPER = 1.0e-3  # of the thickness: a point is deepest only if it is deeper by this, or rounding would choose
+STRICT = 0.9998  # corners of a reference face on the edge of the incident one are crossings already
 CLEARLY = 1.001  # a point is farther only if it is by this factor: corners of regular polygons are equally far
 
 
@@ -40,18 +41,24 @@ def make_manifold(real):
         reach: real  # points with a larger gap are left out
 
     @wp.func
-    def outside(h: wp.ref[Hulls], x: Solid, ref: int, k: int, p: vec3):
-        """How far a point, in the axes of x, is outside of side k of a face; at most, not exactly, if it is inside."""
-        corner = wp.cw_mul(x.scale, f.grown_corner(h, x, ref, k))
-        return wp.dot(h.sides[h.corner_start[x.face + ref] + k], p - corner)
+    def seen_from(h: wp.ref[Hulls], x: Solid, ref: int, p: vec3):
+        """A point, given from the centre of x in world axes, from the middle of a face in the axes of x."""
+        return p @ x.R - wp.cw_mul(x.scale, h.middle[x.face + ref])
 
     @wp.func
-    def is_above(h: wp.ref[Hulls], x: Solid, ref: int, p: vec3):
-        """True if a point, in the axes of x, is inside all sides of a face."""
+    def room(h: wp.ref[Hulls], x: Solid, side: int):
+        """Distance of a side of a face from its middle; scales stretch it, but do not turn it."""
+        n = h.sides[side]
+        return h.room[side] * wp.dot(n, wp.cw_mul(x.scale, n))
+
+    @wp.func
+    def is_above(h: wp.ref[Hulls], x: Solid, ref: int, p: vec3, grow: real):
+        """True if a point, seen from the middle of a face, is inside all sides of the face, which grows by a factor."""
         inside = bool(True)
-        k = int(0)
-        while inside and k < polygon_size(h, x, ref):
-            inside = outside(h, x, ref, k, p) <= real(0.0)
+        k = h.corner_start[x.face + ref]
+        end = k + h.corner_count[x.face + ref]
+        while inside and k < end:
+            inside = wp.dot(h.sides[k], p) <= grow * room(h, x, k)
             k += 1
         return inside
 
@@ -70,7 +77,7 @@ def make_manifold(real):
 
     @wp.func
     def crossings(h: wp.ref[Hulls], x: Solid, ref: int, p: vec3, g: vec3):
-        """Sides of a face through which the edge from p to p + g, in the axes of x, comes in and goes out; -1: none.
+        """Sides of a face through which the edge from p to p + g comes in and goes out; -1: none. See seen_from.
 
         Both -1: the edge is nowhere above the face, if its ends are not.
         """
@@ -78,9 +85,10 @@ def make_manifold(real):
         leave = real(1.0) + enter
         first = int(-1)
         last = int(-1)
-        for k in range(polygon_size(h, x, ref)):
-            start = outside(h, x, ref, k, p)
-            speed = wp.dot(h.sides[h.corner_start[x.face + ref] + k], g)
+        side = h.corner_start[x.face + ref]
+        for k in range(h.corner_count[x.face + ref]):
+            start = wp.dot(h.sides[side + k], p) - real(GROW) * room(h, x, side + k)
+            speed = wp.dot(h.sides[side + k], g)
             if start > real(0.0) and start + speed > real(0.0):
                 leave = real(-1.0)
             elif start > real(0.0):
@@ -106,9 +114,9 @@ def make_manifold(real):
             y = a
         count = int(0)
         corners = polygon_size(h, y, faces.inc)
-        first = (y.x - x.x + arm(y, polygon_corner(h, y, faces.inc, 0))) @ x.R
+        first = seen_from(h, x, faces.ref, y.x - x.x + arm(y, polygon_corner(h, y, faces.inc, 0)))
         p = first
-        above = is_above(h, x, faces.ref, p)
+        above = is_above(h, x, faces.ref, p, real(GROW))
         all_above = above
         for i in range(corners):
             if above:
@@ -116,8 +124,8 @@ def make_manifold(real):
                 count = add_spot(h, spots, count, feature, a, b, faces.reach)
             q = first
             if i + 1 < corners:
-                q = (y.x - x.x + arm(y, polygon_corner(h, y, faces.inc, i + 1))) @ x.R
-            q_above = is_above(h, x, faces.ref, q)
+                q = seen_from(h, x, faces.ref, y.x - x.x + arm(y, polygon_corner(h, y, faces.inc, i + 1)))
+            q_above = is_above(h, x, faces.ref, q, real(GROW))
             all_above = all_above and q_above
             if not (above and q_above) and (i + 1 < corners or corners > 2):
                 enter, leave = crossings(h, x, faces.ref, p, q - p)
@@ -142,23 +150,14 @@ def make_manifold(real):
             x = b
             y = a
         e = face_normal(h, x, faces.ref) @ y.R
-        if wp.dot(e, h.normal[y.face + faces.inc]) > real(-1.0e-3):
+        m = h.normal[y.face + faces.inc]
+        slope = wp.dot(e, m)
+        if slope > real(-1.0e-3):
             return count  # seen from its edge, a face covers nothing
         for j in range(polygon_size(h, x, faces.ref)):
-            p = (x.x - y.x + arm(x, f.grown_corner(h, x, faces.ref, j))) @ y.R
-            inside = bool(True)
-            k = int(0)
-            corner = wp.cw_mul(y.scale, polygon_corner(h, y, faces.inc, 0))
-            first = corner
-            while inside and k < polygon_size(h, y, faces.inc):
-                following = first
-                if k + 1 < polygon_size(h, y, faces.inc):
-                    following = wp.cw_mul(y.scale, polygon_corner(h, y, faces.inc, k + 1))
-                # counter-clockwise about its own normal is clockwise about e
-                inside = wp.dot(wp.cross(following - corner, p - corner), e) < real(0.0)
-                corner = following
-                k += 1
-            if inside:
+            p = seen_from(h, y, faces.inc, x.x - y.x + arm(x, f.grown_corner(h, x, faces.ref, j)))
+            p -= e * (wp.dot(m, p) / slope)  # onto the incident face
+            if is_above(h, y, faces.inc, p, real(STRICT)):
                 feature = f.face_feature(CORNER, faces.on_b, faces.ref, faces.inc, 0, j)
                 count = add_spot(h, spots, count, feature, a, b, faces.reach)
         return count

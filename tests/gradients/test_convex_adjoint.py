@@ -11,7 +11,7 @@ FACE = ("vertex", "crossing", "corner")
 
 
 def branch(feature):
-    """Name of the kind of a feature, and of the shape that owns its normal or the number of vertices it lies between."""
+    """The kind of a feature, and the shape that owns its normal, or what it lies between."""
     if feature & 3 < 3:
         return f"{'b' if feature & 4 else 'a'} {FACE[feature & 3]}"
     a0, a1, b0, b1 = (feature >> shift & 63 for shift in (3, 9, 15, 21))

@@ -103,7 +103,7 @@ def hull_of(shape):
 
 
 class ConvexPairs:
-    """A batch of pairs of one kind; shapes: for each pair the two Shapes; data: xa, Ra, sa, xb, Rb, sb as numpy arrays."""
+    """A batch of pairs of one kind; shapes: two for each pair; data: xa, Ra, sa, xb, Rb, sb as numpy arrays."""
 
     def __init__(self, kind, shapes, data, real=wp.float64):
         self.types, self.shapes, self.data, self.real = KINDS[kind], shapes, data, real
@@ -134,13 +134,13 @@ class ConvexPairs:
         return [wp.array(x, dtype=k.mat33 if x.ndim == 3 else k.vec3) for x in self.data]
 
     def collide(self, feature=None, reach=0.0):
-        """count (n,), feature (n, 4), p and n (n, 5, 3), z (n, 5): four points, and the search's own direction and gap."""
+        """count (n,), feature (n, 4), p and n (n, 5, 3), z (n, 5): four points, then the search's own."""
         k, size = kernels(self.real), len(self.shapes)
         shape = (size, 5 if feature is None else feature.shape[1])
         features = wp.array(np.full((size, 4), -1) if feature is None else feature, dtype=int)
         memory = [
             wp.zeros((size, k.c.CORNERS), dtype=k.c.Corner), wp.zeros((size, k.c.FACETS), dtype=k.c.Facet),
-            wp.zeros((size, k.c.FACETS), dtype=int), wp.zeros((size, k.c.SPOTS), dtype=k.c.Spot),
+            wp.zeros((size, 2 * k.c.FACETS), dtype=int), wp.zeros((size, k.c.SPOTS), dtype=k.c.Spot),
         ]  # fmt: skip
         count = wp.zeros(size, dtype=int)
         out = [wp.full(shape, np.nan, dtype=k.vec3), wp.full(shape, np.nan, dtype=k.vec3)]

@@ -66,7 +66,7 @@ def check_against_coal(kind, count, seed, real=wp.float64, tolerance=1e-6):
     # the deepest point along the chosen face is never less deep, and deeper only by the preference for faces
     mask = np.arange(4) < found[:, None]
     deepest = np.where(mask, z[:, :4], np.inf).min(1)
-    assert (deepest - z[:, 4]).max() < 1e-3 * 0.6 + tolerance  # the height of a clipped corner
+    assert (deepest - z[:, 4]).max() < 3e-3  # a preferred face may not be above the deepest vertex
     size = np.maximum(-z[:, 4], 0.0)
     assert (z[:, 4] - deepest <= 0.12 * size + 2e-3).mean() > 0.97
     single = unique & (found == 1)
@@ -93,7 +93,7 @@ def test_ten_thousand_pairs_match_coal(kind):
 @pytest.mark.parametrize("kind", KINDS)
 def test_single_precision_finds_the_same_depth(kind):
     pairs = random_convex_pairs(kind, 500, 7, flat=0.3)
-    count, _, _, n, z = pairs.collide()
+    _, _, _, n, z = pairs.collide()
     count32, _, _, n32, z32 = pairs.at(wp.float32).collide()
     assert (count32 > 0).mean() > 0.995
     both = count32 > 0

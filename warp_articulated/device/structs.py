@@ -77,13 +77,17 @@ def hulls_struct(types, hulls: Sequence[Polytope], array: Callable):
     struct = types.Hulls()
     faces = [face for hull in hulls for face in hull.faces]
     counts = {"vertex": [len(h.vertices) for h in hulls], "face": [len(h.faces) for h in hulls]}
-    for name, count in (counts | {"corner": [len(face) for face in faces]}).items():
+    neighbours = [others for hull in hulls for others in hull.neighbours]
+    counts |= {"corner": [len(face) for face in faces], "neighbour": [len(others) for others in neighbours]}
+    for name, count in counts.items():
         ends = np.cumsum(np.array(count, int))
         setattr(struct, f"{name}_start", array(ends - np.array(count, int), int))
         setattr(struct, f"{name}_count", array(np.array(count, int), int))
     struct.bound = array([hull.bound for hull in hulls], types.real)
     struct.thickness = array([hull.thickness for hull in hulls], types.real)
     struct.centre = array(np.array([hull.centre for hull in hulls]).reshape(-1, 3), types.vec3)
+    struct.room = array(np.concatenate([np.zeros(0), *(hull.rooms for hull in hulls)]), types.real)
+    struct.neighbours = array(np.array([vertex for others in neighbours for vertex in others], int), int)
     struct.corners = array(np.array([vertex for face in faces for vertex in face], int), int)
     columns = {"vertices": "vertices", "normal": "normals", "middle": "middles", "area": "areas", "sides": "sides"}
     for name, source in columns.items():

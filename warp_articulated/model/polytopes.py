@@ -24,6 +24,20 @@ class Polytope:
     vertices: np.ndarray
     faces: tuple[tuple[int, ...], ...] = ()
     scaled: bool = False  # by the shape's size
+    triangles: np.ndarray | None = None  # (k, 3) of a hull, before those in a plane became one face
+
+    @cached_property
+    def neighbours(self) -> list[list[int]]:
+        """The vertices that share an edge with each vertex."""
+        faces = self.faces if self.triangles is None else self.triangles.tolist()
+        found: list[set[int]] = [set() for _ in self.vertices]
+        for face in faces:
+            for one, two in zip(face, [*face[1:], face[0]]):
+                found[one].add(two)
+                found[two].add(one)
+        if not faces and len(found) == 2:
+            found = [{1}, {0}]
+        return [sorted(others) for others in found]
 
     @cached_property
     def bound(self) -> float:
@@ -62,6 +76,16 @@ class Polytope:
             side = np.cross(np.roll(corners, -1, 0) - corners, normal)
             sides.append(side / np.linalg.norm(side, axis=1, keepdims=True))
         return np.concatenate(sides)
+
+    @cached_property
+    def rooms(self) -> np.ndarray:
+        """(corners,) of all faces: distance of that edge from the middle of the face."""
+        rooms = [np.zeros(0)]
+        starts = np.cumsum([0, *(len(face) for face in self.faces)])
+        for face, middle, start in zip(self.faces, self.middles, starts):
+            arms = self.vertices[list(face)] - middle
+            rooms.append((arms * self.sides[start : start + len(face)]).sum(1))
+        return np.concatenate(rooms)
 
     @cached_property
     def thickness(self) -> float:
@@ -109,7 +133,7 @@ def polytope_of(shape: Shape) -> Polytope:
         from ..importers.meshes import convex_hull
 
         vertices, triangles = convex_hull(np.asarray(shape.vertices, float), f"shape {shape.name!r}")
-        return Polytope(vertices, merged_faces(vertices, triangles))
+        return Polytope(vertices, merged_faces(vertices, triangles), triangles=triangles)
     return _unit(shape.type)
 
 
