@@ -86,6 +86,7 @@ def make_field(g, plane, blocks: bool):
         if r == real(0.0) or s <= real(0.0):
             if s <= reach and r >= real(0.0):
                 first = code
+                second = surface.beside(f, code, local)
         elif r > real(0.0):
             first, second = surface.nearest(f, local, r + reach)
         if first >= 0:

@@ -112,6 +112,10 @@ _ROWS = (
         "shape_size", ("shapes", 3), "m", "touch", "see `ShapeType`; unused entries are zero", source=_shape_sizes
     ),
     Parameter(
+        "erp", (1,), "1", "touch", "share of a penetration or limit violation that is removed per step", source=None
+    ),
+    Parameter("cfm", (1,), "1/kg", "touch", "compliance of contact normals and joint limits", source=None),
+    Parameter(
         "heights", ("rows", "columns"), "m", "terrain",
         "of the model's height field or block field; a gradient takes as many numbers for every environment",
         signed=True, source=_heights,
@@ -121,10 +125,6 @@ _ROWS = (
         "place in the world to which an environment's field is moved back: the field is shifted by minus this",
         signed=True, source=lambda model: np.zeros(3),
     ),
-    Parameter(
-        "erp", (1,), "1", "touch", "share of a penetration or limit violation that is removed per step", source=None
-    ),
-    Parameter("cfm", (1,), "1/kg", "touch", "compliance of contact normals and joint limits", source=None),
 )  # fmt: skip
 PARAMETERS: dict[str, Parameter] = {row.name: row for row in _ROWS}
 GROUPS = {group: tuple(row.name for row in _ROWS if row.group == group) for group in GROUPED}
