@@ -12,6 +12,7 @@ from ..types import exports
 from .triangles import CODES, make_best
 
 NOWHERE = -1.0e6  # height beside the field
+PREFER_FIRST = 0.999  # another way out must be shorter by this
 
 
 def make_blocks(g, Field):
@@ -96,22 +97,36 @@ def make_blocks(g, Field):
 
     @wp.func
     def way_out(f: Field, i: int, j: int, c: vec3):
-        """Code of the nearest side of a column by which a point inside leaves it: the top, or a wall that is free."""
+        """Code of the side by which a point inside a column leaves the ground on the shortest way: the top or a wall.
+
+        Behind a wall the way goes on to the neighbour's top, if that is higher.
+        """
         l = c - middle(f, i, j)
-        depth = -l[2]
+        shortest = -l[2]
         region = int(9)
         for side in range(4):
             digit = 1 + side % 2
             di = wp.where(side < 2, step(digit), 0)
             dj = wp.where(side < 2, 0, step(digit))
-            if height(f, i + di, j + dj) < c[2]:
-                d = real(0.5) * f.dx - real(di) * l[0]
-                if side >= 2:
-                    d = real(0.5) * f.dy - real(dj) * l[1]
-                if d < depth:
-                    depth = d
-                    region = wp.where(side < 2, digit, 3 * digit)
+            way = real(0.5) * f.dx - real(di) * l[0]
+            if side >= 2:
+                way = real(0.5) * f.dy - real(dj) * l[1]
+            way += wp.max(height(f, i + di, j + dj) - c[2], real(0.0))
+            if way < real(PREFER_FIRST) * shortest:  # not a covered wall that rounding puts there
+                shortest = way
+                region = wp.where(side < 2, digit, 3 * digit)
         return CODES * (i * f.heights.shape[2] + j) + region
+
+    @wp.func
+    def beside(f: Field, code: int, c: vec3):
+        """Code of the neighbour's top, if a point leaves a column by a wall and is below that top too; else -1."""
+        region = code % CODES
+        i = (code // CODES) // f.heights.shape[2] + step(region % 3)
+        j = (code // CODES) % f.heights.shape[2] + step((region // 3) % 3)
+        found = int(-1)
+        if region < 9 and height(f, i, j) > c[2]:
+            found = CODES * (i * f.heights.shape[2] + j) + 9
+        return found
 
     @wp.func
     def under(f: Field, c: vec3):
@@ -186,5 +201,5 @@ def make_blocks(g, Field):
         return middle(f, i, j) + vec3(sx * half * f.dx, sy * half * f.dy, real(0.0))
 
     return exports(
-        distance, distance_adjoint, under, nearest, protrudes, place, first_node, add_height, corners_per_node=4
+        distance, distance_adjoint, under, beside, nearest, protrudes, place, first_node, add_height, corners_per_node=4
     )

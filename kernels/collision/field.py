@@ -86,6 +86,7 @@ def make_field(g, plane, blocks: bool):
         if r == real(0.0) or s <= real(0.0):
             if s <= reach and r >= real(0.0):
                 first = code
+                second = surface.beside(f, code, local)
         elif r > real(0.0):
             first, second = surface.nearest(f, local, r + reach)
         if first >= 0:
@@ -132,7 +133,7 @@ def make_field(g, plane, blocks: bool):
 
     @wp.func
     def node_feature(f: Field, i: int, j: int, a: Pose, b: Pose, reach: real):
-        """Feature of the contact of a node's corner with a shape, or -1; j: PER_NODE times the node, plus the corner."""
+        """Feature of the contact of a node's corner with a shape, or -1; j: PER_NODE times node plus corner."""
         feature = int(-1)
         corner = j % PER_NODE
         w = b.x + b.R @ surface.place(f, i, j // PER_NODE, corner)

@@ -199,6 +199,11 @@ def make_triangles(g, Field):
         return code
 
     @wp.func
+    def beside(f: Field, code: int, c: vec3):
+        """A point below the surface touches one face only."""
+        return -1
+
+    @wp.func
     def ahead(f: Field, i: int, j: int, v: vec3, d: vec3):
         """True if the surface comes nearer from a foot v towards node (i, j); d: from the foot to the point."""
         found = bool(False)
@@ -293,5 +298,5 @@ def make_triangles(g, Field):
         return node(f, i, j)
 
     return exports(
-        distance, distance_adjoint, under, nearest, protrudes, place, first_node, add_height, corners_per_node=1
+        distance, distance_adjoint, under, beside, nearest, protrudes, place, first_node, add_height, corners_per_node=1
     )

@@ -59,6 +59,7 @@ def test_a_usd_file_has_the_field_as_a_mesh_that_all_environments_share(name, la
         assert UsdPhysics.MeshCollisionAPI(mesh).GetApproximationAttr().Get() == "none"
         places = [UsdGeom.XformCache().GetLocalToWorldTransform(m.GetPrim()).ExtractTranslation() for m in meshes]
         assert len(meshes) == 3 and all(place == places[0] for place in places)
+        assert [m.ComputeVisibility() for m in meshes] == ["inherited", "invisible", "invisible"]
     else:
         instancer = next(UsdGeom.PointInstancer(p) for p in stage.Traverse() if p.IsA(UsdGeom.PointInstancer))
         assert len(instancer.GetPositionsAttr().Get(0)) == 3 + 1

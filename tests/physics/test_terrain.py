@@ -249,6 +249,17 @@ def test_bad_fields_are_refused_by_name(heights, spacing, message):
         one_body(shape)
 
 
+def test_features_of_a_mesh_on_a_large_field_have_room():
+    corners = np.random.default_rng(0).normal(size=(40, 3))
+    mesh = Shape(
+        ShapeType.MESH, 0, np.zeros(3), name="rock", vertices=corners / np.linalg.norm(corners, axis=1)[:, None]
+    )
+    model = one_body(mesh, ground=True)
+    terrain.Field(np.zeros((900, 900)), (0.1, 0.1)).under(model)
+    with pytest.raises(ModelError, match=r"'rock' has 40 corners and its ground 1000000 heights"):
+        terrain.Field(np.zeros((1000, 1000)), (0.1, 0.1)).under(model)
+
+
 def test_a_field_must_be_fixed_and_alone():
     good = terrain.slope(5.0).shape(name="hills")
     with pytest.raises(ModelError, match=r"'hills'.*fixed to the world"):

@@ -83,6 +83,18 @@ def test_a_ball_in_a_corner_of_a_stair_touches_tread_and_riser(blocks):
     np.testing.assert_allclose(z[order[0]], -0.001, atol=1e-12)
 
 
+def test_a_corner_at_the_foot_of_a_wall_touches_wall_and_ground():
+    heights = np.zeros((6, 6))
+    heights[3:] = 0.2
+    place = [[1e-6, 0.0, -1e-5], [1e-6, 0.0, 0.1], [0.05, 0.0, 0.19], [-1e-3, 0.0, -1e-5], [0.1, 0.0, 0.1999]]
+    scene = FieldScene("mesh", True, heights, (0.1, 0.1), place, EYE, [0, 0, 0])
+    rows, _, _, n, z = scene.contacts()
+    assert list(rows) == [0, 0, 1, 2, 3, 4]
+    wall, up = [-1.0, 0, 0], [0, 0, 1.0]
+    np.testing.assert_allclose(n, [wall, up, wall, up, up, up], atol=1e-12)
+    np.testing.assert_allclose(z, [-1e-6, -1e-5, -1e-6, -0.01, -1e-5, -1e-4], atol=1e-12)
+
+
 def test_a_ball_that_rolls_over_flat_columns_never_touches_their_sides():
     heights = np.full((8, 8), 0.3)
     x = np.linspace(-0.3, 0.3, 1201)

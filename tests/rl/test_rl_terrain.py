@@ -80,3 +80,10 @@ def test_randomisation_is_as_before_and_flat_ground_has_no_scan():
 def test_a_wrong_terrain_is_refused():
     with pytest.raises(ValueError, match="terrain is 'lava'; it must be a Field, None, or one of rough, slopes"):
         make("lava", 1)
+
+
+def test_mujoco_has_no_terrain():
+    from warp_articulated.rl import transfer
+
+    with pytest.raises(ValueError, match="terrain is given; it must be None in MuJoCo"):
+        transfer.in_mujoco("LaikagoWalk", terrain="rough")

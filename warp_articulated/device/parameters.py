@@ -119,6 +119,10 @@ _ROWS = (
         "shape_size", ("shapes", 3), "m", "touch", "see `ShapeType`; unused entries are zero", source=_shape_sizes
     ),
     Parameter(
+        "erp", (1,), "1", "touch", "share of a penetration or limit violation that is removed per step", source=None
+    ),
+    Parameter("cfm", (1,), "1/kg", "touch", "compliance of contact normals and joint limits", source=None),
+    Parameter(
         "heights", ("rows", "columns"), "m", "terrain",
         "of the model's height field or block field; a gradient takes as many numbers for every environment",
         signed=True, source=_heights,
@@ -128,10 +132,6 @@ _ROWS = (
         "place in the world to which an environment's field is moved back: the field is shifted by minus this",
         signed=True, source=lambda model: np.zeros(3),
     ),
-    Parameter(
-        "erp", (1,), "1", "touch", "share of a penetration or limit violation that is removed per step", source=None
-    ),
-    Parameter("cfm", (1,), "1/kg", "touch", "compliance of contact normals and joint limits", source=None),
     Parameter(
         "loop_pos", ("loops", "ends", 3), "m", "ties", "the two points that a loop joins, in their links' frames",
         signed=True, source=lambda model: model.ties.loop_pos,

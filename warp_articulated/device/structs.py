@@ -42,7 +42,7 @@ def model_struct(types, model: Model, device: wp.Device, solver: Mapping[str, fl
     struct.shape_bound = array([np.linalg.norm(c, axis=1).max() if len(c) else 0.0 for c in corners], types.real)
     struct.vertex_start = array(np.cumsum(counts) - counts, int)
     struct.vertex_count = array(counts, int)
-    struct.field_dx, struct.field_dy = (1.0, 1.0) if model.field is None else model.field.spacing
+    struct.field_dx, struct.field_dy = (model.field and model.field.spacing) or (1.0, 1.0)
     struct.vertices = array(np.concatenate([*corners, np.zeros((0, 3))]), types.vec3)
     struct.loop_axes = array(model.ties.loop_axes, types.mat33)
     struct.loop_rot = array(quat_to_matrix(model.ties.loop_quat), types.mat33)

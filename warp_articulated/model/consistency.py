@@ -11,6 +11,8 @@ from .description import NQ, NV, DriveType, JointType, Model, ModelError
 from .pairs import FIELD_SLOTS, SLOTS
 from .validate import check_resistance, check_vector, usable
 
+MOST_CODES = 1 << 25  # corners of a mesh times heights of a field: a 32-bit number names 64 features of each
+
 
 def check_tables(model: Model) -> None:
     """Refuse tables of joints and drives that Body and Drive records could not have given."""
@@ -107,6 +109,15 @@ def _check_pairs(model: Model) -> None:
     for a, b in np.unique(kind, axis=0).tolist():
         if (a, b) not in SLOTS | FIELD_SLOTS:
             raise ModelError(f"{model.name}: a pair is of the shape types {a} and {b}, which cannot collide.")
+    field = model.field
+    if field is not None and field.heights is not None:
+        for shape in (shapes[a] for a, b in pairs if shapes[b] is field and shapes[a].vertices is not None):
+            corners, heights = np.shape(shape.vertices)[0], np.size(field.heights)
+            if corners * heights > MOST_CODES:
+                raise ModelError(
+                    f"{model.name}: mesh {shape.name!r} has {corners} corners and its ground {heights} heights; their "
+                    f"product must be at most {MOST_CODES}: use a coarser field or a simpler mesh."
+                )
     for k in np.flatnonzero(link[:, 0] == link[:, 1]):
         raise ModelError(f"{model.name}: both shapes {pairs[k].tolist()} of a pair are on the same link.")
     for key in ("pair_friction", "pair_restitution"):

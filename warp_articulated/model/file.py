@@ -279,11 +279,11 @@ def _shapes_of(values: Mapping[str, np.ndarray], where: str) -> tuple[Shape, ...
     for k in np.flatnonzero(~np.isin(columns["type"], list(ShapeType))):
         raise ModelError(f"{where}: shape {k} is of type {columns['type'][k]}, which is not the number of any type.")
     spacing, widths = columns.pop("spacing"), columns.pop("columns")
-    for k, piece in enumerate(pieces["heights"]):
+    for n, (piece, width) in enumerate(zip(pieces["heights"], widths)):
         if piece is not None:
-            if widths[k] < 1 or len(piece) % widths[k]:
-                raise ModelError(f"{where}: the heights of shape {k} have no {widths[k]} columns.")
-            pieces["heights"][k] = piece.reshape(-1, widths[k])
+            if width < 1 or len(piece) % width:
+                raise ModelError(f"{where}: the heights of shape {n} have no {width} columns.")
+            pieces["heights"][n] = piece.reshape(-1, width)
     kinds, places, turns = columns.pop("type"), columns.pop("pos"), columns.pop("quat")
     return tuple(
         Shape(

@@ -155,6 +155,11 @@ def field_mesh(shape: Shape) -> tuple[np.ndarray, np.ndarray]:
     return corners, faces
 
 
+def lowest_height(field: Shape) -> float:
+    """z in m of the lowest node or column of a field that is not tilted."""
+    return float(field.pos[2]) + float(np.min(np.asarray(field.heights, float)))
+
+
 def frame_camera(
     points: np.ndarray,
     aspect: float,

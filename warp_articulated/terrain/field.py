@@ -11,6 +11,7 @@ import torch
 
 from ..geometry.rotations import IDENTITY
 from ..model import FIELDS, WORLD, Model, ModelError, Shape, ShapeType
+from ..model.consistency import check_model
 from ..model.pairs import FIELD_SLOTS
 from ..model.validate import check_shapes
 from .lookup import height_at
@@ -103,7 +104,9 @@ class Field:
         for values in chosen.values():
             values.setflags(write=False)
         check_shapes(model.name, shapes, model.num_links)
-        return replace(model, shapes=shapes, **chosen)
+        changed = replace(model, shapes=shapes, **chosen)
+        check_model(changed)
+        return changed
 
     def tensor(self, like: torch.Tensor) -> torch.Tensor:
         """The heights with the dtype and on the device of a tensor, for `height` and `params["heights"]`."""

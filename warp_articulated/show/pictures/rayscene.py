@@ -98,7 +98,7 @@ class RayScene:
         for shape, entry in zip(shapes, packed):
             if shape.type in FIELDS:
                 corners, faces = field_mesh(shape)
-                points = wp.array(corners.astype(np.float32), dtype=wp.vec3, device=self.device)
+                points: wp.array = wp.array(corners.astype(np.float32), dtype=wp.vec3, device=self.device)
                 meshes.append(wp.Mesh(points, wp.array(faces.ravel(), dtype=int, device=self.device)))
                 entry.mesh = meshes[-1].id
         return meshes

@@ -15,7 +15,7 @@ from PIL import Image
 from ...files import check_output_path, replace_when_done
 from ...geometry.kinematics import as_positions, check_finite
 from ...model import Model
-from ..layout import Camera, automatic_spacing, frame_camera, is_ground, is_visible
+from ..layout import Camera, automatic_spacing, frame_camera, is_ground, is_visible, lowest_height
 from .rayscene import Quality, RayScene
 
 CROWD = 36  # beyond this many robots a picture of all of them shows only dots
@@ -123,7 +123,7 @@ def set_surroundings(scene: RayScene, points: np.ndarray, camera: Camera) -> Non
     planes = [float(s.pos[2]) for s in scene.model.shapes if is_ground(s)]
     field = scene.model.field
     if field is not None and is_visible(field):
-        planes.append(float(field.pos[2]) + float(np.min(field.heights)) - 0.01)
+        planes.append(lowest_height(field) - 0.01)  # the endless ground is under all of it
     ground = max(planes) if planes else float(min(points[:, 2].min(), 0.0))
     reach = max(float(np.linalg.norm(p - camera.eye, axis=-1).max()) for p in (points, scene.offsets))
     scene.surround(ground, haze=2.0 * reach + 10.0 * scene.spacing)

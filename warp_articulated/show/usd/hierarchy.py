@@ -22,7 +22,7 @@ from pathlib import Path
 import numpy as np
 from pxr import Gf, Sdf, Usd, UsdGeom, Vt
 
-from ...model import WORLD, Model
+from ...model import FIELDS, WORLD, Model
 from ...progress import Progress
 from ..layout import is_ground, is_visible
 from .collision import keep_environments_apart
@@ -51,12 +51,16 @@ class Hierarchy:
         stage.CreateClassPrim("/World/prototypes")
         UsdGeom.Xform.Define(stage, PROTOTYPE)
         shape_paths = self._add_links(stage, plane_half)
+        field = next((k for k, shape in enumerate(self.model.shapes) if shape.type in FIELDS), -1)
         if self.with_physics:
             add_physics(stage, self.model, PROTOTYPE, self.names, shape_paths)
         for env, offset in zip(self.env_ids, offsets):
             prim = UsdGeom.Xform.Define(stage, f"/World/env_{env}")
             prim.GetPrim().GetReferences().AddInternalReference(PROTOTYPE)
             prim.AddTranslateOp().Set(Gf.Vec3d(*offset.tolist()))
+            if field in shape_paths and env != self.env_ids[0]:  # in one place for all: one copy is seen
+                copy = shape_paths[field].replace(PROTOTYPE, f"/World/env_{env}", 1)
+                UsdGeom.Imageable(stage.GetPrimAtPath(copy)).MakeInvisible()
         if self.with_physics and len(self.env_ids) > 1:
             grounds = [path for k, path in ground_paths(self.model).items() if self.model.shapes[k].collide]
             keep_environments_apart(stage, [f"env_{env}" for env in self.env_ids], grounds)

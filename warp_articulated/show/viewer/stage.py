@@ -28,6 +28,7 @@ from ..layout import (
     is_ground,
     is_visible,
     is_wide,
+    lowest_height,
     shape_color,
 )
 from .geometry import SEGMENTS, Group, Mesh, group_shapes, round_mesh, slab
@@ -267,7 +268,7 @@ def _camera(model: Model, q: np.ndarray, offsets: np.ndarray) -> Camera:
 def _ground_height(model: Model) -> float:
     field = model.field
     if field is not None:  # the grid is under all of it
-        return float(field.pos[2]) + float(np.min(field.heights)) - 0.01
+        return lowest_height(field) - 0.01
     return max((float(s.pos[2]) for s in model.shapes if is_ground(s)), default=0.0)
 
 
