@@ -14,6 +14,10 @@ import warp_articulated as wa
 
 DIFFERS = "the simulation will differ"
 INCOMPLETE = (DIFFERS, "never collide")  # what notes on an incomplete robot say
+LISTS = (  # words before and after the names of joints, links or files in notes
+    ("inertia of", "breaks"), ("no limits for", "so these"), (r"joint\(s\)", "is ignored"), ("limits of joint", "are"),
+    ("was ignored:", "move"),
+)  # fmt: skip
 STILL = ("fixed", "floating")  # joints of a URDF that do not make a robot
 
 
@@ -72,7 +76,9 @@ def is_robot_mjcf(path: Path) -> bool:
 
 def plain(text: str, path: Path) -> str:
     """A note or error without what differs between robots: names, numbers, the file."""
-    text = text.replace(f"{path}: ", "").replace(str(path.parent), "")
-    text = re.sub(r"'[^']*'", "...", text)
-    text = re.sub(r"(?<![\w.])-?\d[\d.e+-]*(?![\w])", "n", text)
-    return text
+    text = re.sub(r"^:?\d*:? ", "", text.replace(str(path), "").replace(str(path.parent), ""))
+    for before, after in LISTS:
+        text = re.sub(rf"{before} .*? {after}", f"{before} ... {after}", text)
+    text = re.sub(r"'[^']*'|\"[^\"]*\"", "...", text)
+    text = re.sub(r"\(mesh [^)]*\)|/\S*\.(?=\w+:)", "...", text)
+    return re.sub(r"(?<![\w.])-?\d[\d.]*(e[+-]?\d+)?(?![\w])", "n", text)
