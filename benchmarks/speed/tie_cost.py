@@ -56,7 +56,9 @@ def main() -> None:
     rows = [{"rows": n, **{key: round(min(x) * unit, 3) for key, x in times[n].items()}} for n in COUNTS]
     last = COUNTS[-1]
     per_row = {key: round((rows[-1][key] - rows[1][key]) / (last - 1), 3) for key in ("forward", "backward")}
-    RESULT.write_text(json.dumps({"machine": machine.describe(), "us_per_step": rows, "per_row": per_row}, indent=1) + "\n")
+    RESULT.write_text(
+        json.dumps({"machine": machine.describe(), "us_per_step": rows, "per_row": per_row}, indent=1) + "\n"
+    )
     print(json.dumps(rows, indent=1), per_row)
 
 

@@ -24,11 +24,12 @@ from gradient_zoo import (
     zoo_states,
 )
 
-from warp_articulated.device.parameters import PARAMETERS
+from warp_articulated.device.parameters import GROUPS, PARAMETERS
 from warp_articulated.model import NV, WORLD, Body, Drive, DriveType, JointType, Shape, ShapeType, assemble
 
-TERRAIN = ("heights", "terrain_origin")  # of models with a field: test_terrain_gradients.py
-EVERYTHING = ["q", "qd", "u", *(name for name in PARAMETERS if name not in TERRAIN)]
+# of models with a field or with loops and tendons: test_terrain_gradients.py, test_tie_gradients.py
+ELSEWHERE = ("terrain_origin", *GROUPS["terrain"], *GROUPS["ties"])
+EVERYTHING = ["q", "qd", "u", *(name for name in PARAMETERS if name not in ELSEWHERE)]
 
 
 # -- the comparison itself must detect small errors and kinks
@@ -58,7 +59,7 @@ def test_relative_error_of_1e_5_is_detected():
 def test_zoo_gives_every_parameter_a_value():
     """What a parameter does to the gradients of other inputs shows only where it is not zero."""
     given = zoo_simulator().params
-    idle = [name for name in given if name not in TERRAIN and not bool(given[name].any())]
+    idle = [name for name in given if name not in ELSEWHERE and not bool(given[name].any())]
     assert not idle, f"give {idle} a value other than zero in zoo_model of tests/helpers/gradient_zoo.py"
 
 

@@ -8,7 +8,6 @@ so have tests with the fixture `own_kernels`.
 
 from contextlib import contextmanager
 from dataclasses import replace
-from dataclasses import replace
 from unittest.mock import patch
 
 from warp_articulated.kernels.types import Sizes
