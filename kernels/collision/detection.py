@@ -37,11 +37,10 @@ def make_detection(t, spatial, gaps, kinematics):
     def centre(e: wp.ref[Env], shape: int):
         """Relative to the origin of the shape's own tree."""
         i = e.model.shape_link[shape]
-        x = e.links[i].r + e.links[i].R @ e.params.shape_pos[e.index, shape]
         if wp.static(len(fields) > 0):
             if e.model.shape_type[shape] >= FIELD_TYPE:
-                x -= e.params.terrain_origin[e.index]
-        return x
+                return e.links[i].r + e.params.shape_pos[e.index, shape] - e.params.terrain_origin[e.index]
+        return e.links[i].r + e.links[i].R @ e.params.shape_pos[e.index, shape]
 
     @wp.func
     def tree_shift(e: wp.ref[Env], la: int, lb: int):
@@ -168,11 +167,8 @@ def make_detection(t, spatial, gaps, kinematics):
         contact.s = t2
 
     @wp.func
-    def candidates(e: wp.ref[Env], pair: int, pose_a: Pose, pose_b: Pose):
+    def candidates(e: wp.ref[Env], pair: int):
         """How many points a pair can make."""
-        if wp.static(len(fields) > 0):
-            if terrain.is_field(e, pair):
-                return terrain.candidates(e, pair, pose_a, pose_b)
         count = choice.candidates(e.model.pair_kind[pair])
         if wp.static(meshes):
             if e.model.pair_kind[pair] == MESH_PLANE:
@@ -188,17 +184,6 @@ def make_detection(t, spatial, gaps, kinematics):
         return size
 
     @wp.func
-    def point(e: wp.ref[Env], pair: int, feature: int, pose_a: Pose, pose_b: Pose):
-        """Point, normal and gap of a contact that a feature names."""
-        if wp.static(len(fields) > 0):
-            if terrain.is_field(e, pair):
-                p, n, z = vec3(), vec3(), real(1.0)
-                if feature >= 0:
-                    p, n, z = terrain.point(e, pair, feature, pose_a, pose_b)
-                return p, n, z
-        return choice.point(e.model.pair_kind[pair], feature, pose_a, pose_b)
-
-    @wp.func
     def list_marks(e: wp.ref[Env]):
         """Contacts of the impact, or of the one before: rows wherever their features are now. Returns their number."""
         count = int(0)
@@ -210,7 +195,10 @@ def make_detection(t, spatial, gaps, kinematics):
                 xa, xb, shift = centres(e, e.model.pair_a[pair], b)
                 pose_a = place(e, e.model.pair_a[pair], xa)
                 pose_a.size = corner(e, pair, feature, pose_a.size)
-                p, n, z = point(e, pair, feature, pose_a, place(e, b, xb))
+                p, n, z = choice.point(e.model.pair_kind[pair], feature, pose_a, place(e, b, xb))
+                if wp.static(len(fields) > 0):
+                    if terrain.is_field(e, pair):
+                        p, n, z = terrain.point(e, pair, feature, pose_a, place(e, b, xb))
                 e.contacts[count].p = p
                 e.contacts[count].shift = -shift
                 e.contacts[count].n = n
@@ -244,16 +232,20 @@ def make_detection(t, spatial, gaps, kinematics):
                 mode = choice.mode(kind, pose_a, pose_b)
                 first = count
                 following = int(-1)
-                points = candidates(e, k, pose_a, pose_b)
+                points = candidates(e, k)
+                if wp.static(len(fields) > 0):
+                    if terrain.is_field(e, k):
+                        points = terrain.candidates(e, k, pose_a, pose_b)
                 if mode < 0:
                     points = 0
                 for c in range(points):
                     feature = 16 * mode + c
+                    pose_a.size = corner(e, k, feature, pose_a.size)
+                    p, n, z = choice.point(kind, feature, pose_a, pose_b)
                     if wp.static(len(fields) > 0):
                         if terrain.is_field(e, k):
                             feature, following = terrain.feature(e, k, c, following, pose_a, pose_b)
-                    pose_a.size = corner(e, k, feature, pose_a.size)
-                    p, n, z = point(e, k, feature, pose_a, pose_b)
+                            p, n, z = terrain.point(e, k, feature, pose_a, pose_b)
                     role = role_of(e, k, p, shift, n, z)
                     if wp.static(interrupts):
                         if role >= 0 and gaps.marked(e, k, feature):
@@ -297,13 +289,18 @@ def make_detection(t, spatial, gaps, kinematics):
             mode = choice.mode(kind, pose_a, pose_b)
             if mode >= 0:
                 following = int(-1)
-                for c in range(candidates(e, k, pose_a, pose_b)):
+                points = candidates(e, k)
+                if wp.static(len(fields) > 0):
+                    if terrain.is_field(e, k):
+                        points = terrain.candidates(e, k, pose_a, pose_b)
+                for c in range(points):
                     feature = 16 * mode + c
+                    pose_a.size = corner(e, k, feature, pose_a.size)
+                    _p, _n, z = choice.point(kind, feature, pose_a, pose_b)
                     if wp.static(len(fields) > 0):
                         if terrain.is_field(e, k):
                             feature, following = terrain.feature(e, k, c, following, pose_a, pose_b)
-                    pose_a.size = corner(e, k, feature, pose_a.size)
-                    _p, _n, z = point(e, k, feature, pose_a, pose_b)
+                            _p, _n, z = terrain.point(e, k, feature, pose_a, pose_b)
                     gap = wp.where(wp.abs(z) < gap, wp.abs(z), gap)
         return gap
 
@@ -320,17 +317,6 @@ def make_detection(t, spatial, gaps, kinematics):
             e_bar.params.shape_pos[e.index, shape] = e_bar.params.shape_pos[e.index, shape] + bar.x @ e.links[i].R
             e_bar.params.shape_size[e.index, shape] = e_bar.params.shape_size[e.index, shape] + bar.size
 
-    @wp.func
-    def adjoint(
-        e: wp.ref[Env], e_bar: wp.ref[EnvBar], contact: wp.ref[Contact], pose_a: Pose, pose_b: Pose, bar: PointBar
-    ):
-        """Of `point`; returns the adjoints of both poses."""
-        if wp.static(len(fields) > 0):
-            if terrain.is_field(e, contact.pair):
-                A, B = terrain.adjoint(e, e_bar, contact, pose_a, pose_b, bar)
-                return A, B
-        return choice.adjoint(e.model.pair_kind[contact.pair], contact.feature, pose_a, pose_b, bar)
-
     @stage
     def contact_adjoint(
         e: wp.ref[Env], e_bar: wp.ref[EnvBar], contact: wp.ref[Contact], contact_bar: wp.ref[ContactBar]
@@ -346,7 +332,10 @@ def make_detection(t, spatial, gaps, kinematics):
         bar.p = contact_bar.p
         bar.n = contact_bar.n
         bar.z = contact_bar.z
-        A, B = adjoint(e, e_bar, contact, pose_a, place(e, b, xb), bar)
+        A, B = choice.adjoint(kind, contact.feature, pose_a, place(e, b, xb), bar)
+        if wp.static(len(fields) > 0):
+            if terrain.is_field(e, contact.pair):
+                A, B = terrain.adjoint(e, e_bar, contact, pose_a, place(e, b, xb), bar)
         if wp.static(meshes):
             if kind == MESH_PLANE:
                 A.size = vec3()  # corners are not parameters
