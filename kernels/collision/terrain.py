@@ -85,8 +85,11 @@ def make_terrain(t, shape_radius, reach):
 
     @wp.func
     def point(e: wp.ref[Env], pair: int, feature: int, a: Pose, b: Pose):
+        """Far away if the feature is -1."""
         f = field_of(e, pair)
-        p, n, z = field.point(f, feature, corner(e, pair, feature % f.balls, a), b)
+        p, n, z = vec3(), vec3(), real(1.0)
+        if feature >= 0:
+            p, n, z = field.point(f, feature, corner(e, pair, feature % f.balls, a), b)
         return p, n, z
 
     @wp.func

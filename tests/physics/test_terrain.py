@@ -22,7 +22,9 @@ SHAPES = {
     "capsule": (ShapeType.CAPSULE, [0.1, 0.2]),
     "box": (ShapeType.BOX, [0.2, 0.15, 0.1]),
     "cylinder": (ShapeType.CYLINDER, [0.15, 0.1]),
+    "mesh": (ShapeType.MESH, [0.0, 0.0, 0.0]),
 }
+CORNERS = np.array(np.meshgrid([-0.2, 0.2], [-0.15, 0.15], [-0.1, 0.1])).reshape(3, -1).T
 TERRAINS = {
     "rough": terrain.rough((6, 6), seed=1),
     "slope": terrain.slope(8.0, (6, 6)),
@@ -37,6 +39,7 @@ def bodies(names):
     """Free bodies a metre apart that touch the ground, but not each other."""
     parts = [Body(name, WORLD, f"root of {name}", JointType.FREE, mass=1.0, inertia=0.01 * np.eye(3)) for name in names]
     shapes = [Shape(SHAPES[name][0], k, np.array(SHAPES[name][1])) for k, name in enumerate(names)]
+    shapes = [replace(s, vertices=CORNERS) if s.type == ShapeType.MESH else s for s in shapes]
     shapes.append(Shape(ShapeType.PLANE, WORLD, np.zeros(3), name="ground", body="ground"))
     return assemble("bodies", parts, shapes, pairs=[(k, len(names), 1.0, 0.0) for k in range(len(names))])
 
@@ -70,8 +73,9 @@ def test_bodies_on_a_sloped_field_move_as_on_a_tilted_plane(names, contact_time)
     x = on_field[0][:, 0, 0]  # of the ball: 1 / (1 + I / m r^2) of g sin(angle), downhill
     expected = -0.5 * 9.81 * np.sin(np.radians(ANGLE)) * np.cos(np.radians(ANGLE)) / (1.0 + 0.01 / 0.1**2) * 0.4**2
     assert abs((x[-1] - x[0]) / expected - 1.0) < 0.02
-    box = slice(7 * names.index("box"), 7 * names.index("box") + 7)  # stays where it is
-    assert (on_field[0][-1] - on_field[0][0])[0, box].abs().max() < 1e-3
+    for name in {"box", "mesh"} & set(names):  # stay where they are
+        own = slice(7 * names.index(name), 7 * names.index(name) + 7)
+        assert (on_field[0][-1] - on_field[0][0])[0, own].abs().max() < 1e-3
 
 
 @pytest.mark.parametrize("name", TERRAINS)
@@ -132,7 +136,7 @@ def test_bits_do_not_depend_on_the_batch(name, contact_time):
     origin = torch.rand(7, 3, generator=torch.Generator().manual_seed(0)) * torch.tensor([2.0, 2.0, 0.0])
     q[:, 2] += 0.1
     u = many.initial_control()[None].repeat(100, 1, 1)
-    heights = torch.as_tensor(model.field.heights, dtype=torch.float32).clone().requires_grad_()
+    heights = terrain.Field.of(model).tensor(q).requires_grad_()
 
     def run(sim, rows):
         start = q[rows].clone().requires_grad_()
