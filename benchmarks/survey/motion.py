@@ -32,6 +32,7 @@ ROOMS: tuple[dict[str, int], ...] = (
     dict(links=48, dofs=64, depth=32, joint_rows=64),
     dict(links=128, dofs=128, depth=64, joint_rows=128),
 )
+TIES = dict(ties=16, tie_rows=16, tie_sides=48)  # in addition, for robots that have any
 FREE, BALL = 0, 1  # mujoco.mjtJoint
 
 
@@ -47,7 +48,7 @@ def compare(path: Path, model: Model) -> dict:
             m = mujoco.MjModel.from_xml_path(str(path))
     except (ValueError, ElementTree.ParseError) as error:  # such as an inertia that breaks the triangle inequality
         return {"skipped": f"MuJoCo: {' '.join(str(error).split())}"}
-    if m.neq:
+    if m.neq or (is_urdf(path) and model.ties):
         return {"skipped": "equality constraints are soft in MuJoCo"}
     bits = mujoco.mjtDisableBit
     m.opt.disableflags |= bits.mjDSBL_CONTACT | bits.mjDSBL_LIMIT | bits.mjDSBL_FRICTIONLOSS
@@ -137,8 +138,9 @@ def roomy(model: Model, max_contacts: int, exact: bool = False) -> Sizes:
     """Sizes that many robots share, so that few kernels are compiled."""
     own = sizes_of(model, max_contacts, exact)
     for room in ROOMS:
-        if all(getattr(own, name) <= most for name, most in room.items()):
-            return replace(own, **room)
+        full = room | (TIES if own.ties else {})
+        if all(getattr(own, name) <= most for name, most in full.items()):
+            return replace(own, **full)
     return own
 
 

@@ -13,7 +13,6 @@ import numpy as np
 import warp_articulated as wa
 
 DIFFERS = "the simulation will differ"
-INCOMPLETE = (DIFFERS, "never collide")  # what notes on an incomplete robot say
 LISTS = (  # words before and after the names of joints, links or files in notes
     ("inertia of", "breaks"), ("no limits for", "so these"), (r"joint\(s\)", "is ignored"), ("limits of joint", "are"),
     ("was ignored:", "move"),
@@ -34,7 +33,7 @@ def examine(path: Path, motion: bool) -> dict | None:
     notes = [plain(note, path) for note in model.notes]
     complete = not incomplete(notes)
     found = {"status": "complete" if complete else "incomplete", "notes": sorted(set(notes)), "nv": model.nv}
-    if motion and not any(DIFFERS in note for note in notes):
+    if motion and complete:
         from survey.motion import compare
 
         found["motion"] = compare(path, model)
@@ -42,8 +41,8 @@ def examine(path: Path, motion: bool) -> dict | None:
 
 
 def incomplete(notes: Iterable[str]) -> list[str]:
-    """Those of a model's notes that say that something of the file is missing."""
-    return [note for note in notes if any(words in note for words in INCOMPLETE)]
+    """Those of a model's notes that say that something is missing that matters to the motion."""
+    return [note for note in notes if DIFFERS in note]
 
 
 def _root(path: Path) -> str:
@@ -79,6 +78,7 @@ def plain(text: str, path: Path) -> str:
     text = re.sub(r"^:?\d*:? ", "", text.replace(str(path), "").replace(str(path.parent), ""))
     for before, after in LISTS:
         text = re.sub(rf"{before} .*? {after}", f"{before} ... {after}", text)
+    text = re.sub(r"(never collide|follow each other): .*", r"\1: ...", text)
     text = re.sub(r"'[^']*'|\"[^\"]*\"", "...", text)
     text = re.sub(r"\(mesh [^)]*\)|/\S*\.(?=\w+:)", "...", text)
     return re.sub(r"(?<![\w.])-?\d[\d.]*(e[+-]?\d+)?(?![\w])", "n", text)

@@ -7,8 +7,7 @@
 ROBOTS has one folder for each package, as --fetch makes them. The packages are only read, never installed or imported.
 A robot is a URDF or MJCF file with a joint that is not free. MJCF files that another file of their package includes are
 not counted by themselves, nor are those that MuJoCo cannot compile. A robot loads completely if none of its notes says
-that the simulation will differ, and every kind of pair of its shapes collides. motion.py says
-how motions are compared; that of robots that only lack kinds of pairs is compared, too.
+that the simulation will differ. motion.py says how motions are compared.
 """
 
 from __future__ import annotations
