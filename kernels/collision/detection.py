@@ -235,9 +235,7 @@ def make_detection(t, spatial, gaps, kinematics):
                 return p, n, z
         if wp.static(len(fields) > 0):
             if terrain.is_field(e, pair):
-                p, n, z = vec3(), vec3(), real(1.0)
-                if feature >= 0:
-                    p, n, z = terrain.point(e, pair, feature, pose_a, pose_b)
+                p, n, z = terrain.point(e, pair, feature, pose_a, pose_b)
                 return p, n, z
         pose_a.size = corner(e, pair, feature, pose_a.size)
         p, n, z = choice.point(e.model.pair_kind[pair], feature, pose_a, pose_b)
