@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from .description import NQ, NV, DriveType, JointType, Model, ModelError
-from .pairs import FIELD_SLOTS, SLOTS
+from .description import NQ, NV, DriveType, JointType, Model, ModelError, Shape, ShapeType
+from .pairs import CONVEX, FIELD_SLOTS, SLOTS
 from .validate import check_resistance, check_vector, usable
 
 MOST_CODES = 1 << 25  # corners of a mesh times heights of a field: a 32-bit number names 64 features of each
@@ -98,6 +98,18 @@ def _check_keyframes(model: Model) -> None:
             check_vector(f"{model.name}: keyframe {name!r}", key, getattr(model, key)[k], length)
 
 
+def _check_volume(name: str, shape: Shape) -> None:
+    """Refuse a mesh whose corners lie in a plane, on a line or in a point: nothing tells its inside."""
+    if shape.type == ShapeType.MESH:
+        corners = np.asarray(shape.vertices, float)
+        extents = np.linalg.svd(corners - corners.mean(0), compute_uv=False)
+        if len(extents) < 3 or extents[2] <= 1e-9 * extents[0]:
+            raise ModelError(
+                f"{name}: shape {shape.name!r}: the mesh has no volume (its corners lie in a plane, on a line or in a "
+                "point), so it can touch planes only; use a box or another primitive shape instead."
+            )
+
+
 def _check_pairs(model: Model) -> None:
     pairs, shapes = model.pairs, model.shapes
     outside = ((pairs < 0) | (pairs >= len(shapes))).any(-1)
@@ -118,6 +130,11 @@ def _check_pairs(model: Model) -> None:
                     f"{model.name}: mesh {shape.name!r} has {corners} corners and its ground {heights} heights; their "
                     f"product must be at most {MOST_CODES}: use a coarser field or a simpler mesh."
                 )
+    general = [tuple(row) in CONVEX for row in np.unique(kind, axis=0).tolist()]
+    if any(general):
+        rows = np.isin(kind, [ShapeType.CYLINDER, ShapeType.MESH]).any(1) & (kind[:, 1] < ShapeType.PLANE)
+        for k in np.unique(pairs[rows]):
+            _check_volume(model.name, shapes[k])
     for k in np.flatnonzero(link[:, 0] == link[:, 1]):
         raise ModelError(f"{model.name}: both shapes {pairs[k].tolist()} of a pair are on the same link.")
     for key in ("pair_friction", "pair_restitution"):
