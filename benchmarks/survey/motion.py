@@ -126,11 +126,13 @@ def order(m, model: Model) -> tuple[np.ndarray, np.ndarray]:
 
 
 def bare(model: Model) -> Model:
-    """The model without contacts, joint limits and dry friction."""
+    """The model without contacts, limits of joints and tendons, and dry friction."""
     nothing, infinite = np.zeros(0), np.full(model.nv, np.inf)
+    endless = np.tile([-np.inf, np.inf], (len(model.ties.coupling_names), 1))
     return replace(
         model, pairs=np.zeros((0, 2), int), pair_friction=nothing, pair_restitution=nothing,
         lower=-infinite, upper=infinite, frictionloss=np.zeros(model.nv),
+        ties=replace(model.ties, coupling_range=endless),
     )  # fmt: skip
 
 

@@ -11,13 +11,16 @@ import pytest
 import recorder
 
 import warp_articulated as wa
+from warp_articulated.device.parameters import GROUPS
 
 QUICK = "laikago_feet"  # its kernels are compiled for many other tests
 # Relative to the largest entry times the root of the number of entries, which a random projection averages over.
 # The restructuring changed the order of some additions and moved them by 7e-12 (boxes3, a stack) and 6e-4 (box, whose
 # gradient by friction is a difference of equal numbers) at most.
-NEWER = ("limit_restitution", "heights", "terrain_origin")  # parameters that came after the record
-TOLERANCE = {"float64": 1e-10, "float32": 5e-3}
+# Another processor fuses other multiplications: in float32 laikago_feet's gradient by friction then differs by 1.01e-2,
+# on a Xeon, with the kernels of before loops and fields as well as after.
+TOLERANCE = {"float64": 1e-10, "float32": 2e-2}
+NEWER = ("limit_restitution", "heights", "terrain_origin", *GROUPS["ties"])  # parameters that came after the record
 
 
 def check(scene, precision, with_queries):
