@@ -213,15 +213,17 @@ def make_detection(t, spatial, gaps, kinematics):
         return mode, wp.where(mode < 0, 0, candidates(e, pair))
 
     @wp.func
-    def feature_of(e: wp.ref[Env], pair: int, mode: int, c: int, following: int, pose_a: Pose, pose_b: Pose):
-        """Names point c of those that `search` has counted; following: what this returned for the point before."""
-        feature = 16 * mode + c
+    def feature_of(e: wp.ref[Env], pair: int, feature: int, following: int, pose_a: Pose, pose_b: Pose):
+        """Names a point of those that `search` has counted; following: what this returned for the point before.
+
+        feature: 16 mode + the point's number. General pairs and fields have mode 0 and names of their own.
+        """
         if wp.static(general):
             if is_general(e, pair):
-                feature = t.search_memory(e).features[c]
+                feature = t.search_memory(e).features[feature]
         if wp.static(len(fields) > 0):
             if terrain.is_field(e, pair):
-                feature, following = terrain.feature(e, pair, c, following, pose_a, pose_b)
+                feature, following = terrain.feature(e, pair, feature, following, pose_a, pose_b)
         return feature, following
 
     @wp.func
@@ -311,7 +313,7 @@ def make_detection(t, spatial, gaps, kinematics):
                 first = count
                 following = int(-1)
                 for c in range(points):
-                    feature, following = feature_of(e, k, mode, c, following, pose_a, pose_b)
+                    feature, following = feature_of(e, k, 16 * mode + c, following, pose_a, pose_b)
                     p, n, z = point(e, k, feature, pose_a, pose_b)
                     role = role_of(e, k, p, shift, n, z)
                     if wp.static(interrupts):
@@ -355,7 +357,7 @@ def make_detection(t, spatial, gaps, kinematics):
             mode, points = search(e, k, pose_a, pose_b, real(MAX_REACH))
             following = int(-1)
             for c in range(points):
-                feature, following = feature_of(e, k, mode, c, following, pose_a, pose_b)
+                feature, following = feature_of(e, k, 16 * mode + c, following, pose_a, pose_b)
                 _p, _n, z = point(e, k, feature, pose_a, pose_b)
                 gap = wp.where(wp.abs(z) < gap, wp.abs(z), gap)
         return gap
