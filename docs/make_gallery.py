@@ -7,6 +7,7 @@ ROBOTS is the folder that benchmarks/survey/survey.py --fetch fills. A robot tha
 
 from __future__ import annotations
 
+import argparse
 import sys
 import warnings
 from pathlib import Path
@@ -54,16 +55,16 @@ def picture(caption: str, path: Path) -> Image.Image:
 
 
 def main() -> None:
-    if len(sys.argv) < 2:
-        raise SystemExit(__doc__)
-    folder = Path(sys.argv[1])
-    path = Path(sys.argv[2]) if len(sys.argv) > 2 else Path(__file__).parent / "images" / "robots.png"
-    tiles = [picture(caption, folder / package / PACKAGES[package] / file) for caption, package, file in ROBOTS]
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("robots", type=Path, help="the folder that benchmarks/survey/survey.py --fetch fills")
+    parser.add_argument("output", type=Path, nargs="?", default=Path(__file__).parent / "images" / "robots.png")
+    options = parser.parse_args()
+    tiles = [picture(caption, options.robots / package / PACKAGES[package] / file) for caption, package, file in ROBOTS]
     width, height = tiles[0].size
     sheet = Image.new("RGB", (COLUMNS * width, -(-len(tiles) // COLUMNS) * height), "white")
     for k, tile in enumerate(tiles):
         sheet.paste(tile, (k % COLUMNS * width, k // COLUMNS * height))
-    sheet.save(path, optimize=True)
+    sheet.save(options.output, optimize=True)
 
 
 if __name__ == "__main__":

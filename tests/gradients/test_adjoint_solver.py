@@ -302,7 +302,7 @@ def bias_kernel():
 def test_bias_adjoint_matches_differences_for_penetration_capped_push_and_bounce():
     sim = zoo(max_push_speed=2.0, restitution_threshold=0.3)
     n, pairs = sim.num_envs, len(sim.model.pairs)
-    z, approach, x = -0.2 * normal(1, n, pairs).abs(), normal(2, n, pairs), normal(3, n, pairs)
+    z, approach, x = -0.2 * normal(1, n, pairs).abs() - 1e-3, normal(2, n, pairs), normal(3, n, pairs)
     values = {"z": z, "approach": approach, "x": x}
     weights = {"bias": normal(4, n, pairs), "cfm": normal(5, n, pairs)}
     bars = {"z": normal(6, n, pairs), "approach": torch.full_like(z, torch.nan), **weights}

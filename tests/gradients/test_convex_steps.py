@@ -29,7 +29,9 @@ def states(model, count, seed=0):
 @pytest.fixture(scope="module")
 def scene():
     model = tray()
-    return model, wa.Simulator(model, 6, device="cpu", dtype="float64", dt=0.002, tolerance=0.0, iterations=200)
+    return model, wa.Simulator(
+        model, 6, device="cpu", dtype="float64", dt=0.002, tolerance=0.0, iterations=200, validate=False
+    )  # unused sizes are zero, and differences make them negative
 
 
 def test_step_gradients_match_central_differences(scene):

@@ -12,6 +12,7 @@ import torch
 
 from gradients import gradient_report, gradient_truth
 from gradients.gradient_truth import SELF, TRUE, Bench
+from warp_articulated.device.parameters import GROUPS
 
 
 @cache
@@ -134,8 +135,9 @@ def test_report_of_a_few_steps_is_written_and_has_small_errors(tmp_path, capsys)
     rows = results["errors"]
     assert len(rows) == 2 * 2 * len(gradient_report.INPUTS)
     used = {r["input"] for r in rows if r["samples"]}
-    # feet that stick, drives and joints below their limits: these do not act
-    assert set(gradient_report.INPUTS) - used <= {"effort_limit", "friction", "restitution", "limit_restitution"}
+    # feet that stick, drives and joints below their limits, no fields and no ties: these do not act
+    idle = {"effort_limit", "friction", "restitution", "limit_restitution", "terrain_origin"}
+    assert set(gradient_report.INPUTS) - used <= {*idle, *GROUPS["terrain"], *GROUPS["ties"]}
     seen = [r for r in rows if r["samples"]]
     # what is larger are the differences' own errors, which they admit; erp and cfm move feet by micrometres only
     assert max(r["worst"] for r in seen if r["input"] not in ("erp", "cfm")) < 1e-4

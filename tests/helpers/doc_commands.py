@@ -251,6 +251,7 @@ RULES: dict[str, Callable[[Command, Path], None]] = {
     "torchrun": check_torchrun,
     "python examples/": check_example,
     "python benchmarks/": check_script,
+    "python docs/": check_script,
     "python tests/": check_script,
     "python -c": run_statement,
     "python -m": run_module,
