@@ -261,7 +261,7 @@ def test_error_messages():
         transfer.in_mujoco("Ant")
     with pytest.raises(ValueError, match=r"randomise is True; it must be False in MuJoCo"):
         transfer.in_mujoco("LaikagoWalk", randomise=True)
-    with pytest.raises(ValueError, match="LaikagoWalk has no option 'foo'; it has randomise"):
+    with pytest.raises(ValueError, match="LaikagoWalk has no option 'foo'; it has terrain, randomise"):
         transfer.in_mujoco("LaikagoWalk", foo=1)
     with pytest.raises(ValueError, match="stiff is 'no'; it must be True or False"):
         transfer.in_mujoco("LaikagoStand", stiff="no")
