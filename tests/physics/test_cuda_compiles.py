@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 import warp as wp
+from tied_models import tied_model
 from warp_articulated.kernels.env import make_types
 from warp_articulated.kernels.queries.contacts import make_contacts_adjoint
 from warp_articulated.kernels.queries.diagnostics import make_diagnostics
@@ -31,6 +32,7 @@ from gpu.gpu_resources import (
     scene_sizes,
     table,
 )
+from warp_articulated.device.topology import sizes_of
 
 KILO = 1024
 # Bytes of stack per thread, which CUDA reserves for every thread that can be resident.
@@ -122,6 +124,14 @@ def test_no_scene_needs_more_stack_than_cuda_allows():
         again = replace(sizes, again=True)  # jacobians, the largest of all kernels
         for types in (make_types(real, sizes), make_types(real, again)):
             assert sizeof(types.Memory) < sizeof(types.MemoryBar) < LIMIT - 16 * KILO, (name, real)
+
+
+def test_working_memory_with_loops_stays_within_bounds():
+    """Of a crowded model with every kind of tie: three loops, one of them a weld, a coupling and two tendons."""
+    sizes = recording(sizes_of(tied_model(), 16, exact=True))
+    for real, forward, backward in ((wp.float32, 17 * KILO, 36 * KILO), (wp.float64, 33 * KILO, 70 * KILO)):
+        types = make_types(real, sizes)
+        assert sizeof(types.Memory) <= forward and sizeof(types.MemoryBar) <= backward, real
 
 
 def test_working_memory_is_what_the_stack_consists_of(compiled):
